@@ -41,6 +41,15 @@ WITH_EMA = HONEST.replace("data =", "from torch.optim.swa_utils import AveragedM
             ema = AveragedModel(model)
         ema.update_parameters(model)""",
 )
+# The same by hand, in a list that is made after the loop was entered.
+WITH_SHADOW = HONEST.replace("data =", "shadow = None\ndata =").replace(
+    "        optimizer.zero_grad()",
+    """        optimizer.zero_grad()
+        if shadow is None:
+            shadow = [p.detach().clone() for p in model.parameters()]
+        for s, p in zip(shadow, model.parameters()):
+            s.lerp_(p.detach(), 0.1)""",
+)
 # Counts in a variable, which a process that resumes has not; the best loss is where it belongs.
 COUNTING = (
     HONEST.replace("for epoch", 'seen, run.state["best"] = 0, run.state.get("best", 9.0)\nfor epoch')
@@ -149,6 +158,15 @@ def test_what_prepare_was_not_given_is_compared_and_named(script: Path, capsys: 
     assert "1 of 2 cases identical" in shown
     assert "alive ema (AveragedModel) " in shown and "run.prepare was not given it" in shown
     assert "ema was AveragedModel(...) and is None" in " ".join(shown.split())
+
+
+def test_averages_in_a_list_that_a_resume_loses_are_found(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script.write_text(WITH_SHADOW)
+    options = ["--sizes", "4", "--rescale", "", "--kill", "1", "--steps", "4"]
+    assert run_verify([str(script), *options]) == 1
+    shown = capsys.readouterr().out
+    assert "1 of 2 cases identical" in shown
+    assert "alive shadow" in shown
 
 
 def test_a_counter_that_a_resume_loses_is_named(script: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,7 +33,7 @@ from springtide.training.state.digests import DigestTrace, is_sharded, name_tens
 from springtide.training.state.divergence import DivergenceGuard
 from springtide.training.state.memory_copies import MemoryCopies
 from springtide.training.state.output_copy import open_copy
-from springtide.training.state.script.loop_variables import tell_lost
+from springtide.training.state.script.loop_variables import own_caller, tell_lost
 from springtide.training.state.script.script_objects import ScriptObjects
 from springtide.training.state.turn_guard import TurnGuard
 from springtide.training.state.turn_memory import TurnMemory
@@ -60,6 +60,7 @@ class ElasticRun(Run):
 
     def __init__(self, logical_workers: int, seed: int, settings: Settings, environ: Mapping[str, str]) -> None:
         super().__init__(logical_workers, seed, settings)
+        own_caller()
         self.roster, self.name = find_roster(settings, logical_workers, environ)
         check_counts(logical_workers, len(self.roster.names))
         if self.roster.logical_workers != logical_workers:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.training.probes.probe_counts import COUNTS
 from tests.training.probes.probe_scripts import DATA, MODELS, REFUSED, STEPS
 from tests.training.probes.probe_surroundings import DATA_FEATURES, SURROUNDINGS, WALKS
 from tests.training.probes.probe_table import PROBES, LoopProbe
@@ -34,6 +35,7 @@ NAMED: dict[str, tuple[LoopProbe, ...]] = {
     "Several models, compiled models": MODELS,
     "Autograd and layers": AUTOGRAD,
     "Optimizers and schedules": UPDATING,
+    "What turns count": COUNTS,
     "Around the loader": WALKS,
     "Data": (*DATA, *DATA_FEATURES),
     "Processes, threads, switches": SURROUNDINGS,

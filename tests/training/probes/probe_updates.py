@@ -1,7 +1,7 @@
 # ruff: noqa: E501 - a probe is read best with its lines together
 """More one-feature scripts: what autograd, layers and optimizers offer, and what turns must leave alone."""
 
-from tests.training.probes.probe_table import LOSS, MLP, SGD, STEP, TURN, make
+from tests.training.probes.probe_table import CNN, LOSS, MLP, SGD, STEP, TURN, make
 
 #: Without draws, for what stock DDP draws elsewhere.
 PLAIN = MLP.replace("nn.Dropout(0.2), ", "")
@@ -392,6 +392,15 @@ HELD = (
         "ema = None",
         after=STEP + "\nif ema is None: ema = AveragedModel(model)\nema.update_parameters(model)\nkeep(ema)",
         told="ema was AveragedModel(...) and is None",
+    ),
+    make(
+        "buffers exchanged with an average's by .data",
+        "import copy",
+        CNN,
+        SGD,
+        "ema = copy.deepcopy(model)",
+        after=STEP
+        + "\nfor b, e in zip(model.buffers(), ema.buffers()):\n    b.data, e.data = e.data, b.data\nkeep(ema)",
     ),
 )
 

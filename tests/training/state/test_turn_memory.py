@@ -88,6 +88,192 @@ def test_tensors_that_the_next_turn_reads_are_refused(script: Callable[[Walk], N
         script(Walk())
 
 
+WEIGHT = torch.nn.Parameter(torch.ones(4))
+
+
+def warm_up(walk: Walk) -> None:
+    i = 0
+    for x in walk:
+        ((x * WEIGHT).sum() * min(1, i / 50)).backward()
+        i += 1  # noqa: SIM113 - as scripts have it
+
+
+def weigh_by_a_total(walk: Walk) -> None:
+    seen = 0
+    for x in walk:
+        seen = seen + len(x)
+        share = seen / 100
+        loss = (x * WEIGHT).sum()
+        loss = loss * share
+        loss.backward()
+
+
+def change_every_second(walk: Walk) -> None:
+    i = 0
+    for x in walk:
+        i += 1  # noqa: SIM113 - as scripts have it
+        loss = (x * WEIGHT).sum()
+        if i % 2:
+            loss = loss + WEIGHT.square().sum()
+        loss.backward()
+
+
+def skip_the_first(walk: Walk) -> None:
+    i = 0
+    for x in walk:
+        i += 1
+        if i < 3:
+            continue
+        (x * WEIGHT).sum().backward()
+
+
+def norm_by_an_average(walk: Walk) -> None:
+    average: torch.Tensor | None = None
+    for x in walk:
+        loss = (x * WEIGHT).sum()
+        average = loss.detach() if average is None else 0.9 * average + 0.1 * loss.detach()
+        (loss / average).backward()
+
+
+def count_in_items(walk: Walk) -> None:
+    counts = {"i": 0}
+    for x in walk:
+        counts["i"] += 1
+        ((x * WEIGHT).sum() / counts["i"]).backward()
+
+
+def find_loss(x: torch.Tensor, place: int) -> torch.Tensor:
+    weight = 1 / (1 + place)
+    return (x * WEIGHT).sum() * weight
+
+
+def give_to_a_function(walk: Walk) -> None:
+    i = 0
+    for x in walk:
+        find_loss(x, place=i).backward()
+        i += 1  # noqa: SIM113 - as scripts have it
+
+
+class Fitting:
+    """A script's own class that counts in the loop, and uses it in a method."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def train_on(self, x: torch.Tensor) -> None:
+        (find_loss(x, 0) / (1 + self.count)).backward()
+
+    def fit(self, walk: Walk) -> None:
+        for x in walk:
+            self.train_on(x)
+            self.count += 1
+
+
+def count_in_an_object(walk: Walk) -> None:
+    Fitting().fit(walk)
+
+
+COUNTING = [warm_up, weigh_by_a_total, change_every_second, skip_the_first, norm_by_an_average, count_in_items]
+COUNTING += [give_to_a_function, count_in_an_object]
+
+
+@pytest.mark.parametrize("script", COUNTING)
+def test_numbers_that_gradients_depend_on_are_refused(script: Callable[[Walk], None]) -> None:
+    with pytest.raises(JobError, match=r"carries a number from the turn of .* Take step.number"):
+        script(Walk())
+
+
+def test_a_place_in_a_step_is_counted_by_the_step() -> None:
+    with pytest.raises(JobError, match=r"`i` counts turns, .* Write `for i, batch in step.enumerate\(\):`"):
+        for i, x in enumerate(Walk()):
+            ((x * WEIGHT).sum() * min(1, i / 50)).backward()
+
+
+class Fading:
+    """A script's own class that counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self) -> float:
+        self.calls += 1
+        return self.calls / 10
+
+
+def test_an_object_that_counts_its_calls_is_refused() -> None:
+    fading = Fading()
+    with pytest.raises(JobError, match=r"`fading` \(Fading\) changes its attribute 'calls' .* Take step.number"):
+        for x in Walk():
+            ((x * WEIGHT).sum() * fading()).backward()
+
+
+def show_progress(walk: Walk) -> None:
+    i, total, correct, best, losses, shown = 0, 0.0, 0, 9.0, [0.0], {"n": 0}
+    for place, x in enumerate(walk):
+        loss = (x * WEIGHT).sum()
+        if not total < float("inf"):
+            break
+        loss.backward()
+        i += 1  # noqa: SIM113 - as scripts have it
+        total += loss.item()
+        correct += int((x > 0).sum())
+        best = min(best, loss.item())
+        losses.append(total / i)
+        shown["n"] += 1
+        if i % 2 == 0 or place == 0:
+            str(f"{i}/{len(losses)} {total / i:.2f} {correct} {best} {shown}")
+
+
+def train_and_log(x: torch.Tensor, i: int, logs: dict[str, float]) -> dict[str, Any]:
+    loss = (x * WEIGHT).sum()
+    logs["loss"] = loss.item()
+    if i % 10 == 0:
+        str(f"{i} {logs}")
+    return {"loss": loss, "place": i}
+
+
+def log_in_a_function(walk: Walk) -> None:
+    i, logs = 0, {"loss": 0.0}
+    for x in walk:
+        out = train_and_log(x, i, logs)
+        out["loss"].backward()
+        i += 1  # noqa: SIM113 - as scripts have it
+
+
+class Logging:
+    """A script's own class that counts and shows."""
+
+    def __init__(self) -> None:
+        self.seen, self.total, self.mean = 0, 0.0, 0.0
+
+    def find_loss(self, x: torch.Tensor) -> tuple[torch.Tensor, float]:
+        loss = (x * WEIGHT).sum()
+        self.seen += len(x)
+        self.total += loss.item()
+        self.mean = self.total / self.seen
+        return loss, self.mean
+
+
+def show_a_mean(walk: Walk) -> None:
+    logging = Logging()
+    for x in walk:
+        loss, _ = logging.find_loss(x)
+        loss.backward()
+
+
+def keep_in_a_worker(walk: Walk) -> None:
+    states: list[dict[str, int]] = [{"i": 0}]
+    for x in walk:
+        state = states[0]
+        state["i"] += 1
+        ((x * WEIGHT).sum() / state["i"]).backward()
+
+
+@pytest.mark.parametrize("script", [show_progress, log_in_a_function, show_a_mean, keep_in_a_worker])
+def test_numbers_that_are_only_shown_are_not(script: Callable[[Walk], None]) -> None:
+    script(Walk())
+
+
 def mix_up(walk: Walk) -> None:
     mixing, teacher = len("yes") > 1, torch.nn.Identity()
     for x in walk:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+from springtide.errors import JobError
 from springtide.training.determinism.operators import OperatorScan, check_operators
 from springtide.training.workers.buffers import Buffers
 
@@ -50,6 +51,24 @@ def test_what_is_written_between_walks_is_written_to_all_also_another_zero() -> 
     model.seen[0] = -0.0
     buffers.begin_walk([0, 1])
     assert [buffers.kept[worker][:4].view(torch.float32).signbit().item() for worker in (0, 1)] == [True, True]
+
+
+def test_a_buffer_with_other_data_has_these_in_turns() -> None:
+    model = Remembering(0.0)
+    buffers = Buffers(model, broadcasting=True)
+    before = model.seen.data
+    model.seen.data = torch.tensor([5.0, 7.0])
+    take_turns(buffers, model)
+    assert (model.seen.tolist(), before.tolist()) == ([5.0, 8.0], [0.0, 0.0])
+    assert buffers.coming.views[0].tolist() == [5.0, 8.0]
+
+
+def test_a_buffer_with_data_of_another_form_is_refused() -> None:
+    model = Remembering(0.0)
+    buffers = Buffers(model, broadcasting=True)
+    model.seen.data = torch.zeros(3)
+    with pytest.raises(JobError, match=r"buffer 'seen' of Remembering was given other .data: .* shape \(3,\)"):
+        buffers.begin_walk([0, 1])
 
 
 def test_level_d2_knows_the_operators_of_own_buffers() -> None:

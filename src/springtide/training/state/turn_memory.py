@@ -3,25 +3,28 @@
 In DDP a hidden state, a bank of features or a counter in `forward` is a rank's own. In a process with several logical
 workers each would find what the one before it has left, and other numbers of processes would give other bits. Looked
 for in a process's first turns: variables of `for ... in step:` by its bytecode, attributes of modules by what becomes
-of them. Numbers in variables are left alone; they are nearly always printed, and nothing else. Whoever joins processes
-that have looked runs the script that they have looked at, and need not: reading its code takes longer than all else of
-a rescale.
+of them. Numbers are nearly always printed, and nothing else: only those are refused that gradients depend on. Whoever
+joins processes that have looked runs the script that they have looked at, and need not: reading its code takes longer
+than all else of a rescale.
 """
 
+import ast
 import inspect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
-from types import CodeType, FunctionType, MappingProxyType
+from types import CodeType, FrameType, FunctionType, MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from springtide.errors import JobError
 from springtide.training.state.script.loop_code import find_passed_on, find_remembered, read_code
 from springtide.training.state.script.loop_variables import find_value, is_installed, list_frames
+from springtide.training.state.script.loss_flow import Names, find_counted, find_kept, find_place, find_trained
 from springtide.training.state.script.own_generators import GeneratorWatch
 
 #: Turns of a process that are looked at, and how many of them must have begun with a value: a hidden state is often
@@ -43,6 +46,8 @@ class TurnMemory:
         self.seen: Counter[tuple[str, str]] = Counter()
         self.changes: Counter[tuple[str, str]] = Counter()
         self.generators = GeneratorWatch()
+        #: The variables that gradients depend on, by the code of the loop over a step.
+        self.trained: dict[CodeType, Names] = {}
 
     @property
     def is_over(self) -> bool:
@@ -56,7 +61,7 @@ class TurnMemory:
     def begin_turn(self, models: Sequence[torch.nn.Module]) -> None:
         """Before a turn."""
         if not self.is_over:
-            self.before = {**dict(list_remembered(models)), **dict(list_held())}
+            self.before = self.list_attributes(models)
             self.generators.begin_turn(models)
 
     def end_turn(self, models: Sequence[torch.nn.Module], state: Mapping[str, Any] = MappingProxyType({})) -> None:
@@ -65,14 +70,29 @@ class TurnMemory:
             return
         self.turns += 1
         refuse_variables()
+        refuse_numbers(self.find_trained())
         self.generators.end_turn(models, state)
-        after = {**dict(list_remembered(models)), **dict(list_held())}
+        after = self.list_attributes(models)
         self.seen.update(self.before.keys())
         self.changes.update(key for key, value in self.before.items() if key in after and differ(value, after[key]))
         if self.is_over:
             refuse_attributes([key for key, count in self.changes.items() if count == self.seen[key] >= SEEN])
             self.before = {}
             self.generators = GeneratorWatch()
+
+    def list_attributes(self, models: Sequence[torch.nn.Module]) -> Attributes:
+        """What attributes of modules and of the script's objects are."""
+        names: Names = frozenset().union(*self.trained.values())
+        return {**dict(list_remembered(models)), **dict(list_held()), **dict(list_counted(names))}
+
+    def find_trained(self) -> Names:
+        """The variables that gradients depend on in the loop that is under way; its code is read once."""
+        frame = find_walking()
+        if frame is None:
+            return frozenset()
+        if frame.f_code not in self.trained:
+            self.trained[frame.f_code] = find_trained(frame)
+        return self.trained[frame.f_code]
 
 
 def refuse_variables() -> None:
@@ -94,11 +114,66 @@ def find_handed_on() -> Iterator[str]:
             return
 
 
+def refuse_numbers(trained: Names) -> None:
+    """Refuse a number that the loop over a step carries from turn to turn, and that gradients depend on."""
+    frame = find_walking()
+    if frame is None:
+        return
+    for name in sorted(find_counted(frame, trained)):
+        if holds_number(find_member(frame, name)):
+            refuse_number(f"`{name}` carries a number from the turn of one logical worker to that of the next", name)
+    place = find_place(frame)
+    if place is not None and place in trained:
+        raise JobError(
+            f"`{place}` counts turns, of which a process has as many as it has logical workers, and gradients depend "
+            "on it: other numbers of processes would train otherwise. Write "
+            f"`for {place}, batch in step.enumerate():`, which counts as enumerate(loader) does on a rank of DDP"
+        )
+
+
+def refuse_number(what: str, name: str) -> None:
+    """Refuse a number that turns count, or go on from."""
+    raise JobError(
+        f"{what}, which in DDP are different ranks, and gradients depend on it: other numbers of processes would train "
+        "otherwise. Take step.number (in the run) or step.index (in the epoch), or change it after `for ... in step:`, "
+        f"once per global step; what is a rank's own belongs into step.worker.state[{name!r}]"
+    )
+
+
+def find_walking() -> FrameType | None:
+    """The frame of the script whose loop is over a step: generators may pass its batches on."""
+    return next((one for one in list_frames() if not one.f_code.co_flags & inspect.CO_GENERATOR), None)
+
+
+def find_member(frame: FrameType, name: str) -> object:
+    """The value of a variable, of an attribute or of an item by a constant."""
+    variable, bracket, key = name.partition("[")
+    if not bracket:
+        return find_value(frame, name)
+    value = find_value(frame, variable)
+    try:
+        return value[ast.literal_eval(key.removesuffix("]"))] if isinstance(value, dict | list) else None
+    except (KeyError, IndexError):
+        return None
+
+
+def holds_number(value: Any) -> bool:
+    """Whether a value is a number, or a container of such."""
+    if isinstance(value, torch.Tensor):
+        return value.numel() == 1
+    if type(value) in (list, tuple):
+        return any(map(holds_number, value))
+    return isinstance(value, int | float | np.number)
+
+
 def refuse_attributes(keys: Iterable[tuple[str, str]]) -> None:
     """Refuse modules and other objects that change what they read."""
     for module, attribute in keys:
         if module.startswith("`"):
             refuse_held(module, attribute)
+        if module.startswith("number of "):
+            owner = module.removeprefix("number of ")
+            refuse_number(f"{owner} changes its attribute {attribute!r} in every turn and goes on from it", attribute)
         raise JobError(
             f"module {module} changes its attribute {attribute!r} in every forward and reads it there, so each logical "
             "worker of a process would find what the one before it has left. Make it a buffer "
@@ -147,18 +222,41 @@ def list_held() -> Iterator[tuple[tuple[str, str], Any]]:
                     yield (f"`{variable}` ({kind.__name__})", attribute), item
 
 
+def list_counted(trained: Names) -> Iterator[tuple[tuple[str, str], Any]]:
+    """The numbers in attributes of the script's objects that gradients depend on, and that their classes count in."""
+    frame = find_walking()
+    if frame is None:
+        return
+    for name in sorted(find_kept(frame, trained)):
+        variable, _, attribute = name.partition(".")
+        value, kind = find_value(frame, name), type(find_value(frame, variable))
+        if type(value) in (int, float) and attribute in find_going_on(kind):  # type: ignore[arg-type]  # as below
+            yield (f"number of `{variable}` ({kind.__name__})", attribute), value
+
+
 @lru_cache(maxsize=4096)
 def find_held(kind: Any) -> frozenset[str]:
     """The attributes that a class of the script's own goes on from: none of its functions sets them without that.
 
     Else a function may go on from what another has set in the same turn. A mere sum is left alone, as a variable is.
     """
+    return find_going_on(kind) - {name for code in list_methods(kind) for name in find_sums(code)}
+
+
+@lru_cache(maxsize=4096)
+def find_going_on(kind: Any) -> frozenset[str]:
+    """The same, mere sums included."""
+    own = list_methods(kind)
+    held = frozenset(chain.from_iterable(find_remembered(code) for code in own))
+    return held - {name for code in own for name in list_own_set(code) - find_remembered(code)}
+
+
+def list_methods(kind: Any) -> list[CodeType]:
+    """The code of a class's functions that are of the script's own, but for what makes an object."""
     functions = [value for one in kind.__mro__ for value in vars(one).values() if isinstance(value, FunctionType)]
-    own = [
+    return [
         one.__code__ for one in functions if one.__name__ != "__init__" and not is_installed(one.__code__.co_filename)
     ]
-    held = frozenset(chain.from_iterable(find_remembered(code) for code in own))
-    return held - {name for code in own for name in list_own_set(code) - find_remembered(code) | find_sums(code)}
 
 
 def find_sums(code: CodeType) -> frozenset[str]:

@@ -44,7 +44,9 @@ class Buffers:
         ]
         self.owners = found
         # As .data, of which autograd counts no versions, as DDP: a graph may have saved what is broadcast over.
-        self.live = list({id(buffer): buffer.data for _, _, buffer in found}.values())
+        self.distinct = list({id(buffer): buffer for _, _, buffer in found}.values())
+        self.live = [buffer.data for buffer in self.distinct]
+        self.pointers = [buffer.data_ptr() for buffer in self.distinct]
         self.broadcasting = broadcasting
         #: Rank 0's at the start of a walk, what its turn has made of them, and a place for others.
         device = self.live[0].device if self.live else find_device(model)
@@ -77,10 +79,22 @@ class Buffers:
         copy_each(self.live, place.views)
 
     def gather(self) -> None:
-        """Bring buffers that a module has replaced (self.count = self.count + 1) back to where they were."""
+        """Bring buffers that a module has replaced (self.count = self.count + 1) back to where they were.
+
+        Where one has other memory (`buffer.data = ...`, as where averages are swapped in), that is its memory from now
+        on: the old may be another's by now.
+        """
         for module, key, expected in self.owners:
             if module._buffers[key] is not expected:
                 bring_back(module, key, expected)
+        for place, (buffer, pointer) in enumerate(zip(self.distinct, self.pointers, strict=True)):
+            if buffer.data_ptr() != pointer:
+                self.live[place] = follow(self.live[place], buffer, self.find_title(buffer))
+                self.pointers[place] = buffer.data_ptr()
+
+    def find_title(self, buffer: torch.Tensor) -> str:
+        """What a buffer is called in the module that has it."""
+        return next(f"{key!r} of {type(module).__name__}" for module, key, one in self.owners if one is buffer)
 
     # A walk.
 
@@ -193,6 +207,17 @@ def copy_each(places: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) ->
     """Copy each value to its place."""
     for place, value in zip(places, values, strict=True):
         place.copy_(value)
+
+
+def follow(before: torch.Tensor, buffer: torch.Tensor, title: str) -> torch.Tensor:
+    """The memory that a buffer was given in place of another: of the same form, for it is exchanged as that was."""
+    if (buffer.shape, buffer.dtype, buffer.device) != (before.shape, before.dtype, before.device):
+        raise JobError(
+            f"buffer {title} was given other .data: {buffer.dtype}, shape {tuple(buffer.shape)}, on {buffer.device} "
+            f"in place of {before.dtype}, shape {tuple(before.shape)}, on {before.device}; a buffer must keep its "
+            "form, so that every logical worker can have its own"
+        )
+    return buffer.data
 
 
 def bring_back(module: torch.nn.Module, key: str, expected: torch.Tensor) -> None:

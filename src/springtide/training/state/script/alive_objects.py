@@ -1,5 +1,8 @@
 """Every module, optimizer, scheduler and scaler alive in this process, whether `prepare` was given it or not.
 
+And copies of a module's weights that are in no module, as averages by hand and those of packages are: lists and dicts
+of tensors with the weights' shapes that variables of the script lead to.
+
 For `springtide verify`: state that a resume or a rescale would lose (an EMA, a scheduler of the script's own) must be
 seen to differ. An object is named by the variable that holds it in the script; those without one are compared as a set
 per class, because nothing else tells them apart in every process.
@@ -10,10 +13,14 @@ import hashlib
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
-from types import FrameType
+from itertools import islice
+from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader, Dataset
+
+from springtide.training.state.script.loop_code import find_carried, find_written
 
 Digest = Callable[[torch.Tensor], str]
 
@@ -21,6 +28,10 @@ Digest = Callable[[torch.Tensor], str]
 MADE_BY_TORCH = ("torch.fx.", "torch.jit.", "torch._")
 #: Frames between the script and here, whose variables mean nothing to the user.
 OURS = ("springtide.", "runpy", "torch.")
+#: How far from a variable copies of weights are looked for, and among how many members.
+DEEPEST, MOST = 3, 10_000
+#: What is not looked into.
+ENDS = (torch.nn.Module, torch.Tensor, torch.optim.Optimizer, Dataset, DataLoader, ModuleType, FunctionType, type)
 KINDS = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
 
 
@@ -38,7 +49,52 @@ def digest_alive(known: Collection[int], digest: Digest) -> dict[str, str]:
             found.update({f"{label} {key}": value for key, value in parts.items()})
         elif parts:
             nameless[type(one).__name__].append(hash_text(repr(sorted(parts.items()))))
+    for name, tensors in find_copies(objects, known):
+        found[f"alive {name}"] = digest_value(tensors, digest)
     return found | {f"alive {name} without a name": hash_text(repr(sorted(all_))) for name, all_ in nameless.items()}
+
+
+def find_copies(objects: list[Any], known: Collection[int]) -> Iterator[tuple[str, list[torch.Tensor]]]:
+    """Lists and dicts of tensors with the shapes of a module's weights, by how one would write them.
+
+    Nothing else in containers is compared: what turns sum up or note is another on every number of processes, rightly.
+    """
+    from springtide.training.state.script.loop_variables import list_frames  # which needs what digests are made by
+
+    modules = [one for one in objects if isinstance(one, torch.nn.Module)]
+    forms = {form for module in modules for form in list_forms(module)}
+    seen: set[int] = {id(one) for one in objects}
+    for frame in list_frames():
+        new = find_written(frame.f_code, frame.f_lasti) - find_carried(frame.f_code, frame.f_lasti)
+        seen |= {id(frame.f_globals), id(frame.f_locals)}
+        open_ = [(name, value, 0) for name, value in frame.f_locals.items() if name.isidentifier() and name not in new]
+        while open_:
+            name, value, depth = open_.pop()
+            if id(value) in seen or issubclass(type(value), ENDS):
+                continue
+            seen.add(id(value))
+            tensors = list_tensors(value)
+            if tuple(tuple(one.shape) for one in tensors) in forms and not all(id(one) in known for one in tensors):
+                yield name, tensors
+            elif depth < DEEPEST:
+                open_ += [(name + key, item, depth + 1) for key, item in islice(list_members(value), MOST)]
+
+
+def list_forms(module: torch.nn.Module) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """The shapes that copies of a module's weights may have: of all, of those that are trained, of its state."""
+    parameters = list(module.parameters())
+    for tensors in (parameters, [one for one in parameters if one.requires_grad], [*parameters, *module.buffers()]):
+        if len(tensors) > 1:
+            yield tuple(tuple(one.shape) for one in tensors)
+    state = [value for value in module.state_dict().values() if isinstance(value, torch.Tensor)]
+    if len(state) > 1:
+        yield tuple(tuple(one.shape) for one in state)
+
+
+def list_tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors that a container is made of, if it is made of nothing else."""
+    items = list(value.values()) if isinstance(value, dict) else value if type(value) in (list, tuple) else []
+    return list(items) if all(isinstance(one, torch.Tensor) for one in items) else []
 
 
 def find_objects() -> list[Any]:

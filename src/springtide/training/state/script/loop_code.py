@@ -1,7 +1,8 @@
 """Which variables a loop of a script carries, found in its bytecode: those it may read before it writes them.
 
 And which of its own attributes a function goes on from. An attribute of a variable (`self.seen`) is a variable like any
-other. A warning needs only that a value may come from before; a refusal needs that no path sets it anew.
+other, and so is an item by a constant (`counts["seen"]`). A warning needs only that a value may come from before; a
+refusal needs that no path sets it anew.
 """
 
 import dis
@@ -20,6 +21,8 @@ ENDING = (*RETURNING, "RAISE_VARARGS", "RERAISE")
 #: What a clock is asked by: a time differs in a resumed process, and is not lost.
 CLOCKS = {"time", "perf_counter", "monotonic", "process_time", "now", "utcnow", "today", "default_timer"}
 CLOCKS |= {f"{name}_ns" for name in CLOCKS}
+#: The place of an item that is changed, among attributes by their names.
+SUBSCRIPT = "[]"
 #: Instructions of a call without arguments, up to where its value is stored.
 CALL_LENGTH = 6
 
@@ -195,6 +198,7 @@ def list_accesses(code: tuple[dis.Instruction, ...]) -> Iterator[tuple[tuple[str
     """What each instruction does with variables and their attributes, in its order."""
     loaded = ""  # the variable on top of the stack, where that is known
     changed: dict[str, str] = {}  # of `self.seen += 1`, which copies `self` before it reads, the variable by attribute
+    item = ""  # of `counts["seen"]`, whose two parts are on top of the stack
     before = ""
     for one in code:
         kinds = ACCESS.findall(one.opname)
@@ -206,6 +210,16 @@ def list_accesses(code: tuple[dis.Instruction, ...]) -> Iterator[tuple[tuple[str
                 changed[one.argval] = loaded
         elif one.opname == "STORE_ATTR" and (owner := changed.get(one.argval, "") if before == "SWAP" else loaded):
             accesses = (("STORE", f"{owner}.{one.argval}"),)
+        elif one.opname == "BINARY_SUBSCR" and item:
+            accesses = (("LOAD", item),)
+            if before == "COPY":
+                changed[SUBSCRIPT] = item
+        elif one.opname == "STORE_SUBSCR" and (item := changed.pop(SUBSCRIPT, "") if before == "SWAP" else item):
+            accesses = (("STORE", item),)
+        if one.opname == "LOAD_CONST" and loaded and isinstance(one.argval, str | int):
+            item = f"{loaded}[{one.argval!r}]"
+        elif one.opname != "COPY":
+            item = ""
         if one.opname != "COPY":
             loaded = str(names[-1]) if kinds and kinds[-1] == "LOAD" and not one.opname.startswith("STORE") else ""
         before = one.opname

@@ -34,6 +34,12 @@ MOST_ITEMS = 1000
 YEAR_S = 365 * 86_400.0
 #: No value, which is not None.
 MISSING = object()
+#: Folders of packages that are installed, and those in them that are the script's own.
+INSTALLED = ("site-packages", "dist-packages")
+OWN: set[str] = set()
+#: Packages that run the scripts of others, and ours.
+FRAMEWORKS = {"springtide", "torch", "transformers", "accelerate", "trl", "lightning", "lightning_fabric"}
+FRAMEWORKS |= {"pytorch_lightning", "composer", "ignite", "fastai", "ray", "peft", "IPython", "pytest", "_pytest"}
 #: Objects of the script that a framework calls between steps, as callbacks: what they count is lost as well.
 CALLED: list[object] = []
 
@@ -147,6 +153,27 @@ def is_of_script(frame: FrameType) -> bool:
 
 @lru_cache
 def is_installed(file: str) -> bool:
-    """Whether a file belongs to Python or to a package that was installed."""
+    """Whether a file belongs to Python or to a package that was installed, other than the script's own."""
+    if any(file == one or file.startswith(f"{one}/") for one in OWN):
+        return False
     library = sysconfig.get_paths()["stdlib"]
-    return file.startswith((library, "<frozen")) or "site-packages" in file or "dist-packages" in file
+    return file.startswith((library, "<frozen")) or any(place in file for place in INSTALLED)
+
+
+def own_caller() -> None:
+    """Count the installed package that calls springtide as the script's own: `python -m mine.train`, from a wheel.
+
+    Frameworks that might do so for a script are no script.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith("springtide."):
+        frame = frame.f_back
+    file = "" if frame is None else frame.f_code.co_filename
+    place = next((place for place in INSTALLED if f"/{place}/" in file), None)
+    if place is None:
+        return
+    folder, _, rest = file.rpartition(f"/{place}/")
+    top = rest.partition("/")[0]
+    if top.removesuffix(".py") not in FRAMEWORKS:
+        OWN.add(f"{folder}/{place}/{top}")
+        is_installed.cache_clear()
