@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from types import CellType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -42,6 +42,8 @@ OF_TRAINING = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torc
 LEFT_ALONE = (Dataset, Sampler, DataLoader, *OF_TRAINING)
 #: What every module has for itself; its weights are found by their names.
 OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
+#: What `left_between_steps` keeps of the run's modules, where its name is public.
+SETTINGS = (bool, int, float, str)
 FUNCTIONS = (FunctionType, MethodType)
 #: Members of a container of data that are looked at.
 FEW = 200
@@ -168,12 +170,8 @@ class Walk:
         for name, module in model.named_modules():
             path, kind = f"{title}.{name}" if name else title, find_class(module)
             self.holders[path] = module
-            left = find_set_in_use(kind) if is_own_class(kind) else frozenset[str]()
-            for key, place in list_own_of_module(module):
-                attribute = key[1:]
-                is_setting = type(place.value) in PLAIN[:-1] and not attribute.startswith("_")  # `left_between_steps`
-                if not is_setting and attribute not in left:
-                    self.visit(path + key, place, 1)
+            for key, place in list_own_of_module(module, find_skipped(kind) | find_used(kind), with_settings=False):
+                self.visit(path + key, place, 1)
             if is_script_class(kind):
                 self.visit(f"{kind.__module__}.{kind.__qualname__}", HeldPlace(kind), 1)
 
@@ -265,20 +263,40 @@ def list_of_module(module: torch.nn.Module) -> Iterator[tuple[str, HeldPlace]]:
     yield from ((f".{name}", HeldPlace(one)) for name, one in module.named_parameters())
     yield from ((f".{name}", HeldPlace(one)) for name, one in module.named_buffers())
     for name, one in module.named_modules():
-        yield from ((f".{name}{key}" if name else key, place) for key, place in list_own_of_module(one))
+        own = list_own_of_module(one, find_skipped(find_class(one)))
+        yield from ((f".{name}{key}" if name else key, place) for key, place in own)
 
 
-def list_own_of_module(module: torch.nn.Module) -> Iterator[tuple[str, HeldPlace]]:
-    """What a module of the script's or of torch has beside weights and submodules, and is no part of a graph."""
-    kind = find_class(module)
-    is_script = is_own_class(kind)
-    if not is_script and not kind.__module__.startswith("torch.nn."):
-        return
-    packaged = find_set_by_packages(kind, but="torch.nn.")
-    for key, place in list_attributes(module):
-        is_graph = issubclass(type(place.value), torch.Tensor) and place.value.grad_fn is not None
-        if key[1:] not in OF_MODULES and key[1:] not in packaged and not is_graph:
-            yield key, place
+def list_own_of_module(
+    module: torch.nn.Module, skipped: frozenset[str], with_settings: bool = True
+) -> Iterator[tuple[str, HeldPlace]]:
+    """What a module has beside weights and submodules, and is no part of a graph; plain settings only if asked for."""
+    held = vars(module)
+    for name, value in list(held.items()) if is_looked_at(find_class(module)) else ():
+        if name in skipped or (not with_settings and type(value) in SETTINGS and not name.startswith("_")):
+            continue
+        if not issubclass(type(value), torch.Tensor) or value.grad_fn is None:
+            yield f".{name}", HeldPlace(value, partial(held.__setitem__, name))
+
+
+@lru_cache(maxsize=4096)
+def find_skipped(kind: Any) -> frozenset[str]:
+    """The attributes of a class of modules that are torch's or a package's."""
+    if is_own_class(kind):
+        return OF_MODULES | find_set_by_packages(kind, but="torch.nn.")
+    return OF_MODULES
+
+
+@lru_cache(maxsize=4096)
+def is_looked_at(kind: Any) -> bool:
+    """Whether a class of modules is of the script's own, or of torch's layers."""
+    return is_own_class(kind) or bool(kind.__module__.startswith("torch.nn."))
+
+
+@lru_cache(maxsize=4096)
+def find_used(kind: Any) -> frozenset[str]:
+    """The attributes of a class of the script's modules that calling them sets."""
+    return find_set_in_use(kind) if is_own_class(kind) else frozenset()
 
 
 def has_content(cell: CellType) -> bool:
