@@ -6,7 +6,7 @@ processes (`membership`, `rescale`), disk (`checkpointing`).
 
 import copy
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from springtide.training.group.paces import PaceWatch
 from springtide.training.group.peers import Peers
 from springtide.training.group.rosters import check_counts
 from springtide.training.parts import Parts, find_strays, refuse_foreign
-from springtide.training.run import PrepareOptions, Run
+from springtide.training.run import Goal, PrepareOptions, Run
 from springtide.training.settings import Settings, find_roster
 from springtide.training.state import chaining, checkpointing, left_between_steps, run_state
 from springtide.training.state.common_parts import check_parts_kept, describe_parts
@@ -196,6 +196,11 @@ class ElasticRun(Run):
                 if not is_sharded(tensor):  # those were, when they were cut
                     broadcast_tensor(self.group, tensor)
         chaining.begin(self)
+
+    def begin_epochs(self, goal: Goal) -> Iterator[int]:
+        epochs = super().begin_epochs(goal)
+        self.objects.begin(self)  # what the first epoch's own lines change is not known to those who enter a later one
+        return epochs
 
     def enter_loop(self) -> None:
         """Start walking the loader: all parts are known by now, and what a resume brings back is put in its place."""

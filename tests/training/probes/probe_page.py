@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.training.probes.probe_counts import COUNTS
+from tests.training.probes.probe_lasting import LASTING
 from tests.training.probes.probe_scripts import DATA, MODELS, REFUSED, STEPS
 from tests.training.probes.probe_surroundings import DATA_FEATURES, SURROUNDINGS, WALKS
 from tests.training.probes.probe_table import PROBES, LoopProbe
@@ -32,6 +33,7 @@ twice on the way; *equal on any size* where there is no such script, for the rea
 NAMED: dict[str, tuple[LoopProbe, ...]] = {
     "Loops, optimizers, gradients, models": tuple(PROBES),
     "Between steps": (*STEPS, *HELD),
+    "What only a kill shows": LASTING,
     "Several models, compiled models": MODELS,
     "Autograd and layers": AUTOGRAD,
     "Optimizers and schedules": UPDATING,

@@ -11,6 +11,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 import torch.optim.lr_scheduler as S
 from tests.training.probes.probe_counts import COUNTS
+from tests.training.probes.probe_lasting import LASTING
 from tests.training.probes.probe_scripts import SCRIPTS
 from tests.training.probes.probe_surroundings import SURROUNDED
 from tests.training.probes.probe_table import PROBES, LoopProbe
@@ -21,7 +22,7 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 #: Every probe, by its name.
-KNOWN = {one.name: one for one in (*PROBES, *SCRIPTS, *UPDATES, *SURROUNDED, *COUNTS)}
+KNOWN = {one.name: one for one in (*PROBES, *SCRIPTS, *UPDATES, *SURROUNDED, *COUNTS, *LASTING)}
 EPOCHS, BATCH = 2, 4
 
 

@@ -16,7 +16,7 @@ from springtide.training.determinism import levels
 from springtide.training.group.groups import share_trees
 from springtide.training.parts import title_models
 from springtide.training.run import Position
-from springtide.training.state import left_between_steps, state_tree
+from springtide.training.state import left_between_steps, optimizer_state, state_tree
 from springtide.training.state.script import script_objects
 from springtide.training.state.script.loop_variables import read_carried
 from springtide.training.workers import randomness
@@ -170,7 +170,7 @@ def load_optimizer(run: "ElasticRun", optimizer: torch.optim.Optimizer, saved: d
             f"{type(optimizer).__name__} has {here} groups of parameters here and {there} in the saved state; resume "
             "with those that were saved, or use another checkpoint folder"
         )
-    optimizer.load_state_dict(saved if run.sharding is None else run.sharding.cut_state(optimizer, saved))
+    optimizer_state.load(optimizer, saved if run.sharding is None else run.sharding.cut_state(optimizer, saved))
 
 
 def load_weight(run: "ElasticRun", tensor: torch.Tensor, saved: torch.Tensor) -> None:

@@ -39,14 +39,16 @@ for step in loader:
 
 
 def make_run(model: nn.Module) -> Any:
-    loader = SimpleNamespace(given=None)
+    loader = SimpleNamespace(given=None, feed=SimpleNamespace(dataset=None, collate=None))
     parts: dict[str, Any] = {"models": [model], "optimizers": [], "schedulers": [], "scalers": [], "kept": {}}
     return SimpleNamespace(**parts, loader=loader, state={}, objects=ScriptObjects(), device=torch.device("meta"))
 
 
-def run_script(text: str, loader: Iterator[int], model: nn.Module) -> dict[str, Any]:
-    space = {"loader": loader, "model": model, "nn": nn, "torch": torch, "__name__": "script"}
-    exec(compile(text, "script.py", "exec"), space)
+def run_script(
+    text: str, loader: Iterator[int], model: nn.Module, file: str = "script.py", **more: Any
+) -> dict[str, Any]:
+    space = {"loader": loader, "model": model, "nn": nn, "torch": torch, "__name__": "script", **more}
+    exec(compile(text, file, "exec"), space)
     return space
 
 
@@ -71,6 +73,8 @@ class Steps:
             self.captured = {
                 "values": {path: one for path, one in found["values"].items() if "()" not in path},
                 "left_out": [path for path in found["left_out"] if "()" not in path],
+                "aliases": {path: to for path, to in found["aliases"].items() if "()" not in path},
+                "missing": [path for path in found["missing"] if "()" not in path],
             }
             self.variables = {name: text for name, text in read_carried().items() if "()" not in name}
 
@@ -114,7 +118,7 @@ def test_what_has_no_place_any_more_is_told() -> None:
 
 def test_what_no_checkpoint_can_hold_is_told() -> None:
     _, first = go("class Own: pass\nheld = []\nfor step in loader: held.append(Own())")
-    assert first.captured == {"values": {}, "left_out": ["held"]}
+    assert (first.captured["values"], first.captured["left_out"]) == ({}, ["held"])
     _, second = go("held = []\nfor step in loader: pass", first.captured)
     assert second.lost == ["held is not what it was"]
 
@@ -130,7 +134,7 @@ for step in loader:
     trainer.data.cache[step] = torch.ones(2)
     with torch.no_grad(): model.weight.add_(1)
 """
-    assert go(text)[1].captured == {"values": {}, "left_out": []}
+    assert not any(go(text)[1].captured.values())
 
 
 def test_what_a_script_has_taken_out_of_run_state_is_what_is_saved_again() -> None:

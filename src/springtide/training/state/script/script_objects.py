@@ -2,53 +2,48 @@
 
 A process that joins or resumes makes such objects anew, by the lines before the loop, and would go on with what they
 were at the very start. So what has changed in them since the loop was first entered belongs to the state: tensors are
-put back in place, numbers into the lists, dicts and objects that hold them. A variable itself cannot be set from
-outside (`loop_variables` names what is lost with one), and what the loop binds before it reads it is nobody's state.
+put back in place, numbers into the lists, dicts and objects that hold them. So does what the loop sets on models,
+optimizers and data beside what the run itself keeps. A variable itself cannot be set from outside (`loop_variables`
+names what is lost with one), and what the loop binds before it reads it is nobody's state.
 """
 
-import time
-from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import partial
-from types import SimpleNamespace
+import copy
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
 
-from springtide.training.state.digests import is_plain, is_sharded
-from springtide.training.state.divergence import number_tensor
+from springtide.training.state.digests import is_sharded
+from springtide.training.state.script.class_code import find_set_by_packages
+from springtide.training.state.script.held_values import (
+    CONTAINERS,
+    from_plain,
+    is_single,
+    is_small,
+    is_stateful,
+    is_tree,
+    mark,
+    mark_whole,
+    read_state,
+    refill,
+    to_plain,
+)
 from springtide.training.state.script.loop_code import find_carried, find_written
-from springtide.training.state.script.loop_variables import YEAR_S, list_frames
-from springtide.training.state.script.own_generators import is_looked_into
-from springtide.training.state.state_tree import Path, move_placed, refill
+from springtide.training.state.script.loop_variables import OURS, is_installed, list_frames
+from springtide.training.state.script.object_walk import HeldPlace, Walk, find_class, find_memory
+from springtide.training.state.state_tree import Path, find_placed, move_placed
+from springtide.training.state.state_tree import refill as refill_tree
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
 
-PLAIN = (bool, int, float, str, type(None))
-CONTAINERS = (dict, list, tuple)
-#: Data are read again; optimizers and schedules are the run's, or refused.
-OF_TRAINING = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
-LEFT_ALONE = (Dataset, Sampler, DataLoader, *OF_TRAINING)
-#: What every module has for itself; its weights are found by their names.
-OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
-#: How deep objects are looked into, and how many members of one.
-DEEPEST = 5
-MOST = 10_000
-#: Numbers in a container that has other items than at the start and is still kept whole.
-LARGEST = 1 << 24
-#: Numbers of a large tensor that are looked at: what trains changes all of them.
-SAMPLED = 1 << 16
-
-
-@dataclass(frozen=True, slots=True)
-class HeldPlace:
-    """Where an object holds something: what is there, and how something else is put there, where that can be done."""
-
-    value: Any
-    put: Callable[[Any], None] | None = None
+#: What places of data and of other modules begin with: of these nothing is told that is not kept, for they hold what
+#: belongs to a process (files, caches, a library that was loaded).
+DATA, MODULE = "prepared data", "module "
 
 
 class ScriptObjects:
@@ -57,35 +52,97 @@ class ScriptObjects:
     def __init__(self) -> None:
         self.first: dict[str, Any] = {}
         self.brought: set[str] = set()
+        #: Objects that were looked into then, with the attributes that packages set in them, and which places had
+        #: something that was found elsewhere, with where.
+        self.holders: dict[str, frozenset[str]] = {}
+        self.aliases: dict[str, str] = {}
         #: What `run.state` was given in `prepare`, which variables of the script may have by now.
         self.given: dict[str, Any] = {}
 
     def begin(self, run: "ElasticRun") -> None:
-        """Remember what is there; called where the loop is entered, after what was saved is in its place."""
-        self.first = {path: mark(place.value) for path, place in find_places(run).items()}
+        """Remember what is there before the first epoch's own lines, and what they have made where the loop is entered.
+
+        By then what was saved is in its place.
+        """
+        walk = walk_script(run)
+        holders = {path: find_set_by_packages(find_class(one), but="torch.nn.") for path, one in walk.holders.items()}
+        aliases = {path: walk.seen[id(place.value)] for path, place in walk.aliases.items()}
+        known = self.first.keys() | self.aliases.keys()
+        self.first |= {path: mark_place(one.value) for path, one in walk.found.items() if path not in known}
+        self.aliases |= {path: to for path, to in aliases.items() if path not in known}
+        self.holders |= {path: names for path, names in holders.items() if path not in self.holders}
 
     def capture(self, run: "ElasticRun") -> dict[str, Any]:
         """What has become another since then, by its place, and the places of what is too much to be kept."""
+        walk = walk_script(run)
         changed: dict[str, Any] = {}
         whole: tuple[str, ...] = ()
-        for path, place in find_places(run).items():
-            if path not in self.first or path.startswith(whole):
+        states: set[str] = set()
+        for path, place in walk.found.items():
+            if path.startswith(whole) or not self.has_changed(path, place):
                 continue
-            if path not in self.brought and mark(place.value) == self.first[path]:
-                continue
-            changed[path] = place.value
+            changed[path] = read_state(place.value) if is_stateful(place.value) else place.value
+            states |= {path} if is_stateful(place.value) else set()
             if isinstance(place.value, CONTAINERS):  # of one that has other items, all
                 whole += (f"{path}[",)
-        small = {path: value for path, value in changed.items() if is_small(value)}
-        return {"values": small, "left_out": [path for path in changed if path not in small]}
+        kept = [path for path, value in changed.items() if is_tree(value) and (path in states or is_small(value))]
+        small = {path: to_plain(changed[path]) for path in kept}
+        aliases = {path: walk.seen[id(place.value)] for path, place in walk.aliases.items()}
+        moved = {path: to for path, to in aliases.items() if not path.startswith(whole) and self.has_moved(path, to)}
+        left_out = [path for path in changed if path not in small and not path.startswith((DATA, MODULE))]
+        return {
+            "values": small,
+            "left_out": left_out,
+            "aliases": moved,
+            "missing": [path for path in self.list_missing(walk) if not path.startswith(whole)],
+            "placed": find_placed(small),
+        }
+
+    def has_changed(self, path: str, place: HeldPlace) -> bool:
+        """Whether a place has another value than at first, or an object has it that had not got it then."""
+        if path in self.first:
+            return path in self.brought or bool(mark_place(place.value) != self.first[path])
+        return path in self.aliases or self.is_later(path)
+
+    def has_moved(self, path: str, to: str) -> bool:
+        """Whether a place has something that is found elsewhere, and has not had that at first."""
+        if self.is_of_package(path):
+            return False
+        if path in self.aliases:
+            return path in self.brought or self.aliases[path] != to
+        return path in self.first or self.is_later(path)
+
+    def is_later(self, path: str) -> bool:
+        """Whether a place is an attribute that an object of the start has got since."""
+        owner, _, name = path.rpartition(".")
+        is_new = owner in self.holders and name.isidentifier() and path not in self.holders
+        return is_new and name not in self.holders[owner]
+
+    def is_of_package(self, path: str) -> bool:
+        """Whether a place is an attribute that a package sets, from whose class one of the script's is derived."""
+        owner, _, name = path.rpartition(".")
+        return owner in self.holders and name in self.holders[owner]
+
+    def list_missing(self, walk: Walk) -> Iterator[str]:
+        """Places of the start that are no longer found, and objects that are found now and were not."""
+        found = walk.found.keys() | walk.aliases.keys() | walk.passed
+        for path in self.first:
+            is_told = find_root(path) in walk.roots and not path.startswith((DATA, MODULE))
+            if is_told and path not in found and not self.is_of_package(path):
+                yield path
+        yield from (path for path in walk.holders if self.is_later(path) and not path.startswith(MODULE))
 
     def adopt(self, run: "ElasticRun", saved: Mapping[str, Any]) -> list[str]:
         """Put what was saved into its place; a phrase for each that has none here, or was not saved."""
-        places = find_places(run)
-        values = saved["values"]
-        lost = [path for path, value in values.items() if path not in places or not put_back(places[path], value)]
-        self.brought |= values.keys()
-        return [f"{path} is not what it was" for path in (*lost, *saved["left_out"])]
+        walk = walk_script(run)
+        values = move_placed(dict(saved["values"]), saved.get("placed", ()), run.device)
+        lost = [path for path, value in values.items() if not put_back(walk, path, value)]
+        aliases = saved.get("aliases", {})
+        for path, to in aliases.items():
+            put_alias(walk, path, to)
+        self.brought |= values.keys() | aliases.keys()
+        missing = [path for path in saved.get("missing", ()) if path not in walk.holders]  # else made here, too
+        return [f"{path} is not what it was" for path in (*lost, *saved["left_out"], *missing)]
 
 
 def adopt_user(run: "ElasticRun", user: Mapping[str, Any], placed: Iterable[Path], is_final: bool) -> None:
@@ -96,7 +153,7 @@ def adopt_user(run: "ElasticRun", user: Mapping[str, Any], placed: Iterable[Path
     """
     given, now = run.objects.given, run.state
     filled = {
-        key: refill(given[key], value) if key in given and now.get(key) is given[key] else value
+        key: refill_tree(given[key], value) if key in given and now.get(key) is given[key] else value
         for key, value in user.items()
     }
     move_placed(filled, placed, run.device)
@@ -105,140 +162,120 @@ def adopt_user(run: "ElasticRun", user: Mapping[str, Any], placed: Iterable[Path
     run.objects.given = {} if is_final else filled
 
 
-def put_back(place: HeldPlace, value: Any) -> bool:
+def put_back(walk: Walk, path: str, value: Any) -> bool:
     """Put a value into its place; whether that could be done."""
+    place = walk.found.get(path)
+    if place is None:
+        return put_anew(walk, path, from_plain(value))
+    if is_stateful(place.value):
+        place.value.load_state_dict(copy.deepcopy(from_plain(value)))
+        return True
     try:
-        filled = refill(place.value, value)
+        filled = refill(place.value, from_plain(value))
     except RuntimeError:  # a tensor that may not be written to
         return False
     if filled is not place.value and place.put is None:
-        return False
+        return is_single(place.value) and bool(mark(filled) == mark(place.value))
     if filled is not place.value and place.put is not None:
         place.put(filled)
     return True
 
 
-def mark(value: Any) -> Any:
-    """Something that is another when the value is; of a container when it has another number of items."""
-    if isinstance(value, torch.Tensor):
-        flat = value.detach().reshape(-1)
-        step = max(1, len(flat) // SAMPLED)
-        return tuple(value.shape), 0 if value.is_inference() else value._version, int(number_tensor(flat[::step]))
-    return type(value).__name__, len(value) if isinstance(value, CONTAINERS) else repr(value)
+def put_anew(walk: Walk, path: str, value: Any) -> bool:
+    """Put a value where something is that others have as well, or where an object has nothing yet."""
+    if path in walk.aliases:
+        place = walk.aliases[path]
+        assert place.put is not None
+        place.put(value)
+        return True
+    owner, _, name = path.rpartition(".")
+    if owner not in walk.holders or not name.isidentifier():
+        return False
+    object.__setattr__(walk.holders[owner], name, value)
+    return True
 
 
-def is_small(value: Any) -> bool:
-    """Whether a value is one to be kept: any tensor that was there, but no container that fills, as a cache does."""
-    return is_tree(value, DEEPEST) and (not isinstance(value, CONTAINERS) or count_numbers(value) <= LARGEST)
+def put_alias(walk: Walk, path: str, to: str) -> None:
+    """Let a place have what is found elsewhere; where that is not, nothing is done."""
+    place = walk.aliases.get(path) or walk.found.get(path)
+    if to not in walk.known:
+        return
+    if place is None:
+        put_anew(walk, path, walk.known[to])
+    elif place.put is not None and place.value is not walk.known[to]:
+        place.put(walk.known[to])
 
 
-def count_numbers(value: Any) -> int:
-    """How many numbers are in a value."""
-    if isinstance(value, CONTAINERS):
-        return sum(map(count_numbers, value.values() if isinstance(value, dict) else value))
-    return value.numel() if isinstance(value, torch.Tensor) else 1
-
-
-def is_tree(value: Any, depth: int) -> bool:
-    """Whether a value is what state is made of, down to a depth."""
-    if isinstance(value, CONTAINERS):
-        has_keys = not isinstance(value, dict) or all(type(key) in (str, int) for key in value)
-        items = value.values() if isinstance(value, dict) else value
-        return depth > 0 and has_keys and all(is_tree(item, depth - 1) for item in items)
-    return is_plain(value) if isinstance(value, torch.Tensor) else type(value) in PLAIN
+def mark_place(value: Any) -> Any:
+    """A mark of what is in a place."""
+    return mark_whole(read_state(value)) if is_stateful(value) else mark(value)
 
 
 # Where things are.
 
 
-def find_places(run: "ElasticRun") -> dict[str, HeldPlace]:
-    """Every place that variables of the script's frames lead to, by how one would write it there."""
-    walk = Walk(list_known(run), list_memory(run))
+def find_root(path: str) -> str:
+    """The variable that a place is reached from, with the function that has it."""
+    title, call, rest = path.rpartition("().")
+    return title + call + re.split(r"[.\[:]", rest, maxsplit=1)[0]
+
+
+def walk_script(run: "ElasticRun") -> Walk:
+    """Every place that variables of the script's frames lead to, by how one would write it there; and more.
+
+    The script's other modules, what it has set on models and optimizers, and on data.
+    """
     frames = list(list_frames())
-    walk.seen |= {id(frame.f_globals) for frame in frames}
+    walk = Walk(list_known(run), list_memory(run), {pair for frame in frames for pair in list_cells(frame)})
+    walk.seen |= {id(frame.f_globals): "" for frame in frames}
     for frame in frames:
         title = "" if frame.f_code.co_name == "<module>" else f"{frame.f_code.co_name}()."
         carried = find_carried(frame.f_code, frame.f_lasti)
         new = find_written(frame.f_code, frame.f_lasti) - carried
         for name, value in list(frame.f_locals.items()):
             if name.isidentifier() and not name.startswith("__") and name not in new:
-                walk.visit(title + name, HeldPlace(value), 0)
-    return walk.found
+                walk.begin(title + name, HeldPlace(value))
+    for number, model in enumerate(run.models):
+        walk.visit_model(f"prepared model{number or ''}", model)
+    for number, optimizer in enumerate(run.optimizers):
+        walk.visit_optimizer(f"prepared optimizer{number or ''}", optimizer)
+    walk.visit_data(f"{DATA}", run.loader.feed.dataset)
+    walk.visit_data(f"{DATA} (collate)", run.loader.feed.collate)
+    for module, names in list_modules(frames):
+        for name, value in names.items():
+            if not name.startswith("__") and not is_single(value):
+                walk.begin(f"{MODULE}{module}.{name}", HeldPlace(value))
+    return walk
 
 
-@dataclass
-class Walk:
-    """A walk through objects: those that were seen or are known already, known memory, and the places found."""
-
-    seen: set[int]
-    memory: set[int]
-    found: dict[str, HeldPlace] = field(default_factory=dict)
-
-    def visit(self, path: str, place: HeldPlace, depth: int) -> None:
-        """Find what a place leads to."""
-        value = place.value
-        if type(value) in PLAIN:
-            if place.put is not None and not is_time(value):
-                self.found[path] = place
-            return
-        if id(value) in self.seen:
-            return
-        self.seen.add(id(value))
-        if isinstance(value, torch.Tensor):
-            if is_plain(value) and value.numel() and find_memory(value) not in self.memory:
-                self.found[path] = place
-        elif depth < DEEPEST and not issubclass(type(value), LEFT_ALONE):
-            if isinstance(value, CONTAINERS):
-                self.found[path] = place
-            for key, member in list_members(value):
-                self.visit(path + key, member, depth + 1)
+def list_cells(frame: FrameType) -> Iterator[tuple[str, int]]:
+    """The variables of a frame that functions made in it have as well."""
+    names = (*frame.f_code.co_cellvars, *frame.f_code.co_freevars)
+    values = frame.f_locals
+    return ((name, id(values[name])) for name in names if name in values)
 
 
-def list_members(value: Any) -> Iterator[tuple[str, HeldPlace]]:
-    """What an object holds: a module its weights, a container its items, others of the script's classes attributes.
-
-    Of containers with very many items nothing.
-    """
-    if issubclass(type(value), torch.nn.Module):
-        yield from ((f".{name}", HeldPlace(one)) for name, one in (*value.named_parameters(), *value.named_buffers()))
-    if isinstance(value, dict) and len(value) <= MOST:
-        yield from (
-            (f"[{key!r}]", HeldPlace(item, partial(value.__setitem__, key))) for key, item in list(value.items())
-        )
-    elif isinstance(value, list) and len(value) <= MOST:
-        yield from (
-            (f"[{number}]", HeldPlace(item, partial(value.__setitem__, number))) for number, item in enumerate(value)
-        )
-    elif isinstance(value, tuple) and len(value) <= MOST:
-        yield from ((f"[{number}]", HeldPlace(item)) for number, item in enumerate(value))
-    elif not isinstance(value, CONTAINERS) and is_own(value):
-        held = vars(value)
-        names = [name for name in held if isinstance(name, str) and name not in OF_MODULES]
-        yield from ((f".{name}", HeldPlace(held[name], partial(held.__setitem__, name))) for name in names)
-
-
-def is_own(value: Any) -> bool:
-    """Whether a value is an object of the script's own classes, with attributes."""
-    kind = type(value)
-    if kind.__module__ == "builtins" or kind.__module__.startswith("springtide."):
-        return False
-    is_looked_at = issubclass(kind, SimpleNamespace | Namespace) or is_looked_into(value)
-    return is_looked_at and type(getattr(value, "__dict__", None)) is dict
-
-
-def is_time(value: Any) -> bool:
-    """Whether a number is a time of this year, which another process has of its own."""
-    return type(value) is float and abs(value - time.time()) < YEAR_S
+def list_modules(frames: Iterable[FrameType]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The other modules of the script: those that lie in its folders."""
+    files = {os.path.dirname(frame.f_code.co_filename) for frame in frames}
+    folders = tuple(f"{file}{os.sep}" for file in files if os.path.isabs(file))
+    known = {id(frame.f_globals) for frame in frames}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        is_near = isinstance(file, str) and file.startswith(folders) and not is_installed(file)
+        if is_near and not f"{name}.".startswith(OURS) and id(vars(module)) not in known:
+            yield name, dict(vars(module))
 
 
 # What the run has.
 
 
-def list_known(run: "ElasticRun") -> set[int]:
-    """The ids of what the run has or was given."""
+def list_known(run: "ElasticRun") -> dict[str, Any]:
+    """What the run has or was given, each by a name."""
     parts = [run, run.loader, run.loader.given, run.state, *run.models, *run.optimizers, *run.schedulers, *run.scalers]
     modules = [module for model in run.models for module in model.modules()]
-    return {id(one) for one in (*parts, *modules, *run.kept.values())}
+    known = (*parts, *modules, *run.kept.values())
+    return {f"known {number}": one for number, one in enumerate(known)}
 
 
 def list_memory(run: "ElasticRun") -> set[int]:
@@ -246,8 +283,3 @@ def list_memory(run: "ElasticRun") -> set[int]:
     modules = [one for one in (*run.models, *run.kept.values()) if issubclass(type(one), torch.nn.Module)]
     tensors = [one for module in modules for one in (*module.parameters(), *module.buffers())]
     return {find_memory(one) for one in tensors if not is_sharded(one)}
-
-
-def find_memory(tensor: torch.Tensor) -> int:
-    """Where the memory of a tensor, or of what it is a view of, begins."""
-    return tensor.untyped_storage().data_ptr()
