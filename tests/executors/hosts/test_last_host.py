@@ -31,7 +31,7 @@ def cluster(tmp_path: Path) -> Iterator[LoopbackCluster]:
 def test_a_job_on_the_only_host_saves_before_it_goes_and_goes_on_when_it_is_back(cluster: LoopbackCluster) -> None:
     cluster.start_host("h1", "1", "--notice-s", "8")
     cluster.wait_for_hosts("h1")
-    home = StateDir(cluster.home).make()
+    home = StateDir(cluster.home, several_hosts=True).make()
     told = write_job(cluster.folder / "work", 100, checkpoint={"every": "1h"})
     archive = pack(Path(str(told.pop("workdir"))))
     unpack(archive.data, home.code / archive.code_hash)
@@ -49,4 +49,5 @@ def test_a_job_on_the_only_host_saves_before_it_goes_and_goes_on_when_it_is_back
     store.close()
     assert started[0] == 0 and len(started) == 2, "nothing was started on a host that goes"
     assert started[1] == saved.step > 40, "steps that were made before the notice, or within it, were lost"
+    assert all("-g" in path.name for path in home.checkpoints(job).iterdir()), "several hosts may write here"
     assert (ended.state, ended.step, ended.faults, ended.lost_steps) == ("succeeded", 800, 0, 0)
