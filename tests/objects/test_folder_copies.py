@@ -47,15 +47,28 @@ def test_only_what_has_changed_is_sent_again(store: ObjectStore, folder: Path, m
     assert read_list(store)["b.txt"].sha256 == find_hash(folder / "b.txt") and store.read("files/b.txt") == b"c"
 
 
+def test_a_start_that_was_replaced_leaves_alone_what_a_later_one_has_copied(
+    store: ObjectStore, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy_folder(folder, store)
+    (folder / "b.txt").write_text("of start 7")
+    copy_folder(folder, store, 7)
+    (folder / "b.txt").write_text("of start 6, which was cut off")
+    copy_folder(folder, store, 6)
+    assert store.read("files/b.txt") == b"of start 7" and "start 7 of this job" in capsys.readouterr().out
+    copy_folder(folder, store, 8)
+    assert store.read("files/b.txt") == b"of start 6, which was cut off"
+
+
 def test_it_is_a_program_that_fails_with_a_sentence(
     s3: S3Server, store: ObjectStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environ = {**os.environ, **s3.environ}
-    command = [sys.executable, "-m", "springtide.objects.folder_copies", str(folder)]
-    subprocess.run([*command, store.url], env=environ, check=True, timeout=60)
+    command = [sys.executable, "-m", "springtide.objects.folder_copies"]
+    subprocess.run([*command, str(folder), store.url, "3"], env=environ, check=True, timeout=60)
     assert set(read_list(store)) == {"deep/a.txt", "b.txt"}
     monkeypatch.setattr(folder_copies, "PAUSES_S", ())
-    monkeypatch.setattr(sys, "argv", ["folder_copies", str(folder), "s3://nobody/x"])
+    monkeypatch.setattr(sys, "argv", ["folder_copies", str(folder), "s3://nobody/x", "0"])
     for name, value in s3.environ.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit) as ended:

@@ -30,6 +30,8 @@ class ExecutorHandle:
     close: Callable[[], None]
     #: Names the sequence of the executor's events: that of another name begins anew at 1. Empty: there is one only.
     stream: str = ""
+    #: Whether its processes are on several hosts, so that one that was cut off may go on beside its successor.
+    several_hosts: bool = False
 
 
 def open_executor(
@@ -111,7 +113,8 @@ def open_ray(state_dir: StateDir, devices: str | None, address: str) -> Executor
     if devices is not None:
         make_cpu_slots(devices)
     executor = RayExecutor(state_dir.root, address, devices, state_dir.storage or "")
-    return ExecutorHandle(executor, name_inventory(executor.nodes()), executor.shutdown, f"ray:{state_dir.identify()}")
+    stream = f"ray:{state_dir.identify()}"
+    return ExecutorHandle(executor, name_inventory(executor.nodes()), executor.shutdown, stream, several_hosts=True)
 
 
 def list_inventory(found: Sequence[Device], nodes: int = 1) -> Inventory:

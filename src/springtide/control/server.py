@@ -107,7 +107,7 @@ class Server:
     ) -> None:
         self.settings = settings
         self.engine = engine
-        state_dir = settings.state_dir
+        state_dir = replace(settings.state_dir, several_hosts=engine.several_hosts)
         self.leadership = leadership
         place = find_place(state_dir, settings.database)
         self.store = insist(partial(open_store, state_dir, settings.database, leadership, settings.keep_orphans), place)

@@ -1,7 +1,8 @@
 """A folder copied to object storage: each file, and when all are there a list of them, with sizes and hashes.
 
-`python -m springtide.objects.folder_copies FOLDER URL` does it in a process of its own: for one that ends, and may
-start no thread any more. What is there already, by the list, is not sent again.
+`python -m springtide.objects.folder_copies FOLDER URL GENERATION` does it in a process of its own: for one that ends,
+and may start no thread any more. What is there already, by the list, is not sent again. A start of a job that was cut
+off and replaced leaves alone what a later one has copied.
 """
 
 import hashlib
@@ -49,11 +50,16 @@ def note_files(folder: Path) -> dict[str, tuple[int, int]]:
     return {name: (facts.st_size, facts.st_mtime_ns) for name, facts in noted.items()}
 
 
-def copy_folder(folder: Path, store: ObjectStore, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Copy the files below a folder; what the store refuses is tried again for a while, and then is an OSError."""
+def copy_folder(
+    folder: Path, store: ObjectStore, generation: int = 0, sleep: Callable[[float], None] = time.sleep
+) -> None:
+    """Copy the files below a folder; what the store refuses is tried again for a while, and then is an OSError.
+
+    `generation` is that of the start that copies, where an earlier one could still be at work; else 0.
+    """
     for pause_s in (*PAUSES_S, None):
         try:
-            copy_once(folder, store)
+            copy_once(folder, store, generation)
         except OSError as error:
             if pause_s is None:
                 raise
@@ -63,17 +69,21 @@ def copy_folder(folder: Path, store: ObjectStore, sleep: Callable[[float], None]
             return
 
 
-def copy_once(folder: Path, store: ObjectStore) -> None:
+def copy_once(folder: Path, store: ObjectStore, generation: int) -> None:
     """Copy the files that are not there as they are here, then their list: with it the copy is whole."""
-    there = read_list(store)
+    there, later = read_list(store), read_generation(store)
+    if generation < later:
+        told = f"start {later} of this job has copied its output to {store.url}"
+        print(f"springtide: warning: {told}; that stays, and {folder} of start {generation} is not copied over it")
+        return
     listed = {name: copy_file(path, store, name, there.get(name)) for name, path in find_files(folder).items()}
-    store.write(LIST, [write_list(folder, listed)])
+    store.write(LIST, [write_list(folder, listed, generation)])
 
 
-def write_list(folder: Path, listed: Mapping[str, CopiedFile]) -> bytes:
+def write_list(folder: Path, listed: Mapping[str, CopiedFile], generation: int) -> bytes:
     """The list of a copy, which must be read at once; InputError for a folder of more files than that allows."""
     told = {name: asdict(one) for name, one in listed.items()}
-    text = json.dumps({"schema": 1, "files": told}).encode()
+    text = json.dumps({"schema": 1, "generation": generation, "files": told}).encode()
     if len(text) > SMALL_BYTES:
         raise InputError(
             f"{folder} has {len(told)} files, whose list would take {len(text)} bytes; at most {SMALL_BYTES} can be "
@@ -116,6 +126,14 @@ def read_list(store: ObjectStore) -> dict[str, CopiedFile]:
         return {}
 
 
+def read_generation(store: ObjectStore) -> int:
+    """Which start of its job has made the copy that is there; 0 if none has said."""
+    try:
+        return int(json.loads(store.read(LIST))["generation"])
+    except (FileNotFoundError, ValueError, LookupError, TypeError, RecursionError):
+        return 0
+
+
 def read_entry(name: str, entry: Mapping[str, Any]) -> CopiedFile:
     """A line of a list; ValueError where its name would lead elsewhere."""
     if any(part in ("", ".", "..") or "\0" in part for part in name.split("/")):
@@ -128,9 +146,9 @@ def read_entry(name: str, entry: Mapping[str, Any]) -> CopiedFile:
 
 def main() -> None:
     """Copy a folder; exit code 1 with a sentence if that cannot be done."""
-    folder, url = sys.argv[1:]
+    folder, url, generation = sys.argv[1:]
     try:
-        copy_folder(Path(folder), ObjectStore(url))
+        copy_folder(Path(folder), ObjectStore(url), int(generation))
     except (OSError, InputError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)

@@ -18,7 +18,7 @@ from springtide.training.group.rosters import parse_size
 from springtide.training.settings import NO_TRACKERS, Settings
 from springtide.training.state.state_chain import read_chain
 from springtide.verification.scratch_folders import make_scratch
-from springtide.verification.scripted_jobs import Host, ScriptedJob, follow, list_saved
+from springtide.verification.scripted_jobs import Host, ScriptedJob, find_saved, follow
 
 PATIENCE_S = 24 * 3600.0
 
@@ -89,12 +89,13 @@ def choose_segment(receipt: Mapping[str, Any], first: int, last: int | None, che
     if checkpoints is None:
         return StepRange(first, inside[-1])
     # At least one step must be taken, or nothing but the checkpoint itself would be compared.
-    usable = [step for step in list_saved(checkpoints) if step <= first and step < inside[-1]]
+    saved = find_saved(checkpoints)
+    usable = [step for step in sorted(saved) if step <= first and step < inside[-1]]
     if not usable:
         raise InputError(
             f"{checkpoints} has no checkpoint of a step up to {first}; fetch one with --whole, or leave it out"
         )
-    return StepRange(first, inside[-1], checkpoints / f"step-{usable[-1]:09d}", usable[-1])
+    return StepRange(first, inside[-1], saved[usable[-1]], usable[-1])
 
 
 def check_receipt(receipt: Mapping[str, Any], segment: StepRange, size: str, tell: Any) -> ReceiptVerdict:

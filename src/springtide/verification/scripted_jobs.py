@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from springtide.core.checkpoint_names import parse_name
 from springtide.errors import JobError, RescaleError, TrainingError
 from springtide.executors.local.discovery import Device
 from springtide.executors.local.jobs.attempt import AgentContext, Attempt, AttemptOptions
@@ -286,7 +287,13 @@ class ScriptedRun(JobRunner):
 
 def list_saved(folder: Path) -> list[int]:
     """The steps whose checkpoints are whole on disk."""
-    return sorted(int(path.parent.name.removeprefix("step-")) for path in folder.glob(f"step-*/{MANIFEST}"))
+    return sorted(find_saved(folder))
+
+
+def find_saved(folder: Path) -> dict[int, Path]:
+    """The checkpoints that are whole on disk by their steps; of several of one step the newest."""
+    named = [(parse_name(path.parent.name), path.parent) for path in folder.glob(f"step-*/{MANIFEST}")]
+    return {name.step: path for name, path in sorted((name, path) for name, path in named if name is not None)}
 
 
 def find_due(settings: Settings, step: int) -> int:

@@ -8,7 +8,7 @@ from tests.control.hand_clock import HandClockServer
 from springtide.control.scheduling import nodes
 from springtide.core.job_states import JobState
 from springtide.executors.fake import FakeJob
-from springtide.executors.protocol import NodeJoined, NodeLeaving, NodeLost
+from springtide.executors.protocol import NodeJoined, NodeLeaving, NodeLost, Stopped
 
 SCRIPTS = {"long": FakeJob(total_steps=4000, speeds={1: 10.0, 2: 18.0, 4: 30.0}, checkpoint_every=100)}
 GONE = ("cpu:2", "cpu:3")
@@ -189,6 +189,37 @@ def test_jobs_leave_a_node_that_is_about_to_go(hand_server: HandClockServer) -> 
     record = hand_server.job(job)
     assert record.devices == ("cpu:0", "cpu:1") and record.faults == 0, "it was resized, not restarted"
     assert node_states(hand_server)["node-1"] == "drained"
+
+
+def test_jobs_save_before_the_last_node_goes_and_go_on_there_when_it_is_back(hand_server: HandClockServer) -> None:
+    lose(hand_server)
+    job = hand_server.submit(run="python train.py long", devices="1..4").id
+    hand_server.pass_s(20)
+    before = hand_server.job(job)
+    assert before.step % 100, "there is something to lose"
+    leave = NodeLeaving(job="", generation=0, node="node-0", grace_s=30.0, reason="spot")
+    hand_server.executor.emit(leave)
+    hand_server.reconciler.step()
+    sent = hand_server.job(job)
+    assert sent.generation == before.generation + 1 and sent.condition("recovering") is not None
+    hand_server.pass_s(5)
+    record = hand_server.job(job)
+    started = [int(event.data["step"]) for event in hand_server.store.events(job) if event.kind == "started"]
+    assert len(started) == 2 and started[1] >= before.step, "it went on from where it was told to stop"
+    assert (record.faults, record.lost_steps) == (0, 0) and record.condition("recovering") is None
+    assert node_states(hand_server)["node-0"] == "ready", "it is there for those that wait for it"
+
+
+def test_a_notice_to_all_nodes_at_once_has_every_job_save(hand_server: HandClockServer) -> None:
+    jobs = [hand_server.submit(run="python train.py long", devices=2).id for _ in range(2)]
+    hand_server.pass_s(20)
+    generations = [hand_server.job(job).generation for job in jobs]
+    for node in ("node-0", "node-1"):
+        hand_server.executor.emit(NodeLeaving(job="", generation=0, node=node, grace_s=30.0, reason="spot"))
+    hand_server.reconciler.step()
+    stopped = [event.job for event in hand_server.executor.outbox.waiting if isinstance(event, Stopped)]
+    assert sorted({*stopped}) == sorted(jobs)
+    assert all(hand_server.job(job).generation > before for job, before in zip(jobs, generations, strict=True))
 
 
 def lose_both(hand_server: HandClockServer) -> str:

@@ -89,6 +89,23 @@ def test_a_job_keeps_what_it_may(
     assert list_garbage(home, store, NOW_S) == []
 
 
+def test_the_checkpoint_that_stays_is_of_the_last_start_whatever_one_that_was_cut_off_has_written(
+    home: StateDir, store: Store
+) -> None:
+    put_job(home, store, "job", JobState.SUCCEEDED, 1)
+    for name in (
+        "step-000000004-g9-abcd",
+        "step-000000004-g10-0123",
+        "step-000000005-g9-abcd",
+        "damaged-step-000000004",
+    ):
+        folder = home.checkpoints("job") / name
+        folder.mkdir()
+        os.utime(folder, (0, 0))
+    collect(home, store, NOW_S)
+    assert left(home, "job") == ["output", "step-000000004-g10-0123"]
+
+
 def test_what_may_still_be_needed_is_left_alone_for_an_hour(home: StateDir, store: Store) -> None:
     put_job(home, store, "job", JobState.CANCELLED, 0.0)
     half = home.checkpoints("job") / ".writing-4-77"

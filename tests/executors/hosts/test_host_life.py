@@ -22,6 +22,7 @@ from springtide.executors.protocol import (
     Event,
     Faulted,
     Finished,
+    JobSpec,
     NodeJoined,
     NodeLeaving,
     NodeLost,
@@ -167,6 +168,34 @@ def test_a_host_that_is_cut_off_ends_its_guests_before_they_count_as_gone(cluste
     assert trial.await_event(Finished).weights == train_alone(cluster)
     assert len(trial.of(Finished)) == 1
     wire.close()
+
+
+class Sleepers(HostsHarness):
+    """Jobs that need nobody: no lead, no store and no other process."""
+
+    def make_spec(self, job: str, behaviour: Behaviour) -> JobSpec:
+        (self.cluster.folder / "sleep.py").write_text("import time\ntime.sleep(600)\n")
+        spec = super().make_spec(job, behaviour)
+        return replace(spec, argv=("python", "sleep.py"), folder=str(self.cluster.folder), elastic=False)
+
+
+@pytest.mark.slow
+def test_the_guests_of_an_agent_that_is_stopped_end_before_they_count_as_gone(cluster: LoopbackCluster) -> None:
+    cluster.start_host("h1")
+    cluster.wait_for_hosts("h1")
+    trial = Trial(Sleepers(cluster, ("h1/cpu:0",)), "job")
+    trial.start()
+    wait_until(lambda: bool(list_trainers(cluster, "h1")), lambda: cluster.log_of("h1"))
+    cluster.agents["h1"].send_signal(signal.SIGSTOP)
+    wait_until(lambda: bool(list_told(cluster, NodeLost)), lambda: "the loss was not told")
+    assert list_trainers(cluster, "h1"), "they cannot know yet that they are lost"
+    trial.send(Stop, reason="node_lost", grace_s=0.0)
+    trial.await_event(Stopped)
+    assert not list_trainers(cluster, "h1"), "the job counts as gone, and a process of it goes on"
+    cluster.agents["h1"].send_signal(signal.SIGCONT)
+    cluster.wait_for_hosts("h1")
+    trial.start()
+    wait_until(lambda: bool(list_trainers(cluster, "h1")), lambda: cluster.log_of("h1"))
 
 
 @pytest.mark.slow

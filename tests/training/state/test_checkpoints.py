@@ -147,6 +147,40 @@ def test_leftovers_of_a_crash_are_cleaned(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000003"]
 
 
+def test_a_writer_that_was_replaced_overwrites_and_removes_nothing_of_the_next_one(tmp_path: Path) -> None:
+    fill(tmp_path, 1, 2)
+    zombie, later = (Checkpoints(tmp_path, 2, generation) for generation in (6, 7))
+    assert zombie.load(FACTS, False) is not None, "what was written before names had generations is read"
+    later.save(state_at(5), 5, FACTS)
+    later.wait()
+    half = tmp_path / later.name_unfinished(8)
+    half.mkdir()
+    for step in (5, 9):
+        zombie.save({**state_at(step), "model": {"w": torch.zeros(3, 2), "n": torch.tensor(0)}}, step, FACTS)
+    zombie.wait()
+    zombie.clean()
+    assert half.is_dir(), "what the next start is writing"
+    found = later.load(FACTS, False)
+    assert found is not None and found.step == 5 and found.state["model"]["n"] == 5
+    own = tmp_path / zombie.name_unfinished(10)
+    own.mkdir()
+    later.clean()
+    assert not own.exists() and not half.exists(), "what earlier starts and its own processes left unfinished"
+
+
+@pytest.mark.parametrize("generation", [0, 1], ids=["by hand", "another job"])
+def test_who_goes_on_in_a_folder_of_a_later_generation_writes_what_is_newer(tmp_path: Path, generation: int) -> None:
+    before = Checkpoints(tmp_path, 1, 12)
+    before.save(state_at(3), 3, FACTS)
+    before.wait()
+    after = Checkpoints(tmp_path, 1, generation)
+    after.catch_up()
+    after.save(state_at(4), 4, FACTS)
+    after.wait()
+    found = Checkpoints(tmp_path, 1, generation).load(FACTS, False)
+    assert found is not None and found.step == 4
+
+
 def test_a_disk_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "folder", 2)
     (tmp_path / "folder").rmdir()

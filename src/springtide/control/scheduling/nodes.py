@@ -43,7 +43,7 @@ from springtide.executors.protocol import (
 logger = logging.getLogger("springtide.control")
 FACT = "drains"
 LAST_LOST = "last_lost"  # the fact that names nodes which were lost when no other took work
-NODE_LOST = "node_lost"
+NODE_LOST, NODE_LEAVING = "node_lost", "node_leaving"
 LEFT = (Resized, Started, Stopped, Finished)
 
 
@@ -220,13 +220,33 @@ def leave_last_lost(staging: Staging, world: PlatformWorld, decide: Decide) -> b
 
 
 def leave_node(staging: Staging, world: PlatformWorld, event: NodeLeaving, decide: Decide) -> bool:
-    """A node is about to go: jobs leave it, if there is another; returns whether a decision is called for."""
-    staging.add_event("node_leaving", f"{name_node(event.node)} goes in {show_span(event.grace_s)}: {event.reason}")
+    """A node is about to go: jobs leave it, or save if there is no other; returns whether a decision is called for."""
+    staging.add_event(NODE_LEAVING, f"{name_node(event.node)} goes in {show_span(event.grace_s)}: {event.reason}")
     inventory = world.inventory
-    if event.node not in inventory.nodes or event.node in inventory.drained or len(inventory.usable) == 1:
+    if event.node not in inventory.nodes or event.node in inventory.drained:
+        return False
+    if len(inventory.usable) == 1:
+        stop_before_end(staging, event)
         return False
     drain(staging, world, event.node, event.grace_s, decide, by_hand=False)
     return True
+
+
+def stop_before_end(staging: Staging, event: NodeLeaving) -> None:
+    """The last node that takes work is about to go: all jobs save, and start again there or elsewhere.
+
+    Those that were on their way to it from other nodes that go are among them. The world still counts with the node,
+    for policies need one; the executor keeps starts on it waiting until it is back.
+    """
+    why = f"{name_node(event.node)} goes, and no other takes work"
+    for record in staging.list_active():
+        if record.devices:
+            stop = make_stop(record, NODE_LEAVING, event.grace_s)
+            sentence = f"{why}: it saves what it has done, and goes on when a node takes work again"
+            is_probe = record.state is JobState.PROBING
+            saving = record if is_probe else record.with_condition("recovering", NODE_LEAVING, sentence, staging.now_s)
+            told = EventRecord(staging.now_s, NODE_LEAVING, sentence, record.id, {"node": event.node})
+            staging.stage(Effects(replace(saving, generation=stop.generation), (told,), stop))
 
 
 def join_node(staging: Staging, world: PlatformWorld, event: NodeJoined, decide: Decide) -> bool:

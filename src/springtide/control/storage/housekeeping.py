@@ -23,6 +23,7 @@ from springtide.control.storage.private_paths import list_inside, remove
 from springtide.control.storage.records import JobOutcome
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Store
+from springtide.core.checkpoint_names import parse_name
 from springtide.core.job_states import JobState
 
 HOUR_S = 3600.0
@@ -116,7 +117,8 @@ def list_job_garbage(state_dir: StateDir, outcome: JobOutcome, now_s: float, kee
         return [piece("job", state_dir.job_folder(outcome.id))]
     saved = list_folders(state_dir, state_dir.checkpoints(outcome.id))
     # one that is being written while a cancelled job ends has a name with a dot
-    checkpoints = [one for one in saved if one.name[0] != "." or not is_young(one)]
+    young = [one for one in saved if one.name[0] == "." and is_young(one)]
+    checkpoints = sorted((one for one in saved if one not in young), key=rank_checkpoint)
     is_dropped = outcome.state is JobState.CANCELLED and is_past(state_dir, outcome, now_s, KEEP_CANCELLED_DAYS)
     found = {"checkpoint": checkpoints if is_dropped else checkpoints[:-1]}
     found["probe"] = [state_dir.scratch(outcome.id)]
@@ -131,6 +133,12 @@ def is_past(state_dir: StateDir, outcome: JobOutcome, now_s: float, days: float)
     saved = list_folders(state_dir, state_dir.checkpoints(outcome.id))
     newest_s = max((one.stat(follow_symlinks=False).st_mtime for one in saved), default=0.0)
     return newest_s <= outcome.finished_s + HOUR_S
+
+
+def rank_checkpoint(path: Path) -> tuple[bool, int, int, str]:
+    """The newest checkpoint has the greatest; what is none, or is damaged or unfinished, has less than any."""
+    name = parse_name(path.name)
+    return (name is not None, name.generation if name else 0, name.step if name else 0, path.name)
 
 
 def is_young(path: Path) -> bool:

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from springtide.control.storage import job_logs
 from springtide.control.storage.places import stored_outputs
 from springtide.control.storage.private_paths import open_folder, open_plain
-from springtide.control.storage.saved_checkpoints import SavedCheckpoint, list_checkpoints, open_file
+from springtide.control.storage.saved_checkpoints import list_checkpoints, open_file
 from springtide.control.storage.state_dir import StateDir
 from springtide.executors.log_files import NOTES, name_log
 
@@ -87,14 +87,9 @@ def open_kept(state_dir: StateDir, job_id: str, path: PurePosixPath) -> OpenedFi
         return OpenedFile(*stored_outputs.open_copied(state_dir, job_id, str(path.relative_to(OUTPUT))))
     for checkpoint in list_checkpoints(state_dir, job_id):
         for one in checkpoint.files:
-            if str(path) == f"{CHECKPOINTS}/{name_folder(checkpoint)}/{one.name}":
-                return OpenedFile(open_file(state_dir, job_id, checkpoint.step, one.name), one.sha256)
+            if str(path) == f"{CHECKPOINTS}/{checkpoint.name}/{one.name}":
+                return OpenedFile(open_file(state_dir, job_id, checkpoint, one.name), one.sha256)
     raise FileNotFoundError(str(path))
-
-
-def name_folder(checkpoint: SavedCheckpoint) -> str:
-    """The folder of a checkpoint in the tree."""
-    return f"step-{checkpoint.step:09d}"
 
 
 def walk(state_dir: StateDir, folder: Path, path: str, depth: int) -> Iterator[KeptFile]:
@@ -133,7 +128,7 @@ def find_version(facts: os.stat_result) -> str:
 def list_saved(state_dir: StateDir, job_id: str) -> Iterator[KeptFile]:
     """The files of whole checkpoints, with the hashes that their manifests tell; in object storage, what these name."""
     for checkpoint in list_checkpoints(state_dir, job_id):
-        folder, name = state_dir.checkpoints(job_id), name_folder(checkpoint)
+        folder, name = state_dir.checkpoints(job_id), checkpoint.name
         there = {one.name: one for one in checkpoint.files}
         modified_s = 0.0
         for file in walk(state_dir, folder / name, f"{CHECKPOINTS}/{name}", MOST_DEPTH):

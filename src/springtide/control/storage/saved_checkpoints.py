@@ -13,12 +13,11 @@ from typing import Any, BinaryIO
 
 from springtide.control.storage.private_paths import list_inside, open_plain
 from springtide.control.storage.state_dir import StateDir
-from springtide.core.checkpoint_names import parse_name
+from springtide.core.checkpoint_names import CheckpointName, parse_name
 from springtide.objects.object_store import ObjectStore
 
 MANIFEST = "manifest.json"
 MOST_MANIFEST_BYTES = 1 << 20
-FOLDER = re.compile(r"step-(\d{9,15})")
 NAME = re.compile(r"[a-z]+\.(safetensors|json)")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -36,33 +35,46 @@ class SavedFile:
 class SavedCheckpoint:
     """A checkpoint that is whole: its manifest, which was written last, is there."""
 
+    #: Its folder.
+    name: str
     step: int
     torch: str
     files: tuple[SavedFile, ...]
 
 
 def list_checkpoints(state_dir: StateDir, job_id: str) -> list[SavedCheckpoint]:
-    """The checkpoints of a job, newest first; folders without a manifest that can be read are left out."""
-    folder = state_dir.checkpoints(job_id)
-    steps = sorted(
-        (
-            int(match[1])
-            for name, is_folder in list_inside(state_dir.root, folder).items()
-            if is_folder and (match := FOLDER.fullmatch(name))
-        ),
-        reverse=True,
-    )
-    found = (read_checkpoint(state_dir, job_id, step) for step in steps)
-    return [checkpoint for checkpoint in found if checkpoint is not None]
+    """The checkpoints of a job, newest first; folders without a manifest that can be read are left out.
+
+    Of several of one step, which two starts have written, there is the newest.
+    """
+    found: dict[int, SavedCheckpoint] = {}
+    for name in list_names(state_dir, job_id):
+        checkpoint = None if name.step in found else read_named(state_dir, job_id, name)
+        if checkpoint is not None:
+            found[name.step] = checkpoint
+    return list(found.values())
+
+
+def list_names(state_dir: StateDir, job_id: str) -> list[CheckpointName]:
+    """The names of folders of checkpoints, newest first."""
+    inside = list_inside(state_dir.root, state_dir.checkpoints(job_id))
+    names = [parse_name(name) for name, is_folder in inside.items() if is_folder]
+    return sorted((name for name in names if name is not None), reverse=True)
 
 
 def read_checkpoint(state_dir: StateDir, job_id: str, step: int) -> SavedCheckpoint | None:
     """The checkpoint of a step, if there is one with a manifest that can be believed."""
+    named = (read_named(state_dir, job_id, name) for name in list_names(state_dir, job_id) if name.step == step)
+    return next((checkpoint for checkpoint in named if checkpoint is not None), None)
+
+
+def read_named(state_dir: StateDir, job_id: str, name: CheckpointName) -> SavedCheckpoint | None:
+    """The checkpoint in a folder, if it has a manifest that can be believed."""
     try:
-        with open_file(state_dir, job_id, step, MANIFEST) as file:
+        with open_inside(state_dir, job_id, str(name), MANIFEST) as file:
             manifest = json.loads(file.read(MOST_MANIFEST_BYTES))
-        files = tuple(read_entry(name, entry) for name, entry in sorted(manifest["files"].items()))
-        return SavedCheckpoint(step, str(manifest["torch"]), files)
+        files = tuple(read_entry(file, entry) for file, entry in sorted(manifest["files"].items()))
+        return SavedCheckpoint(str(name), name.step, str(manifest["torch"]), files)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
 
@@ -74,20 +86,23 @@ def read_entry(name: str, entry: Mapping[str, Any]) -> SavedFile:
     return SavedFile(name, int(entry["bytes"]), entry["sha256"])
 
 
-def open_file(state_dir: StateDir, job_id: str, step: int, name: str) -> BinaryIO:
+def open_file(state_dir: StateDir, job_id: str, checkpoint: SavedCheckpoint, file: str) -> BinaryIO:
     """A file of a checkpoint, to read; OSError where it is not there or is no plain file."""
-    url = None if name == MANIFEST else find_remote(state_dir, job_id, step)
-    if url is not None:
-        return ObjectStore(url).open(name)
-    return open_plain(state_dir.root, state_dir.checkpoints(job_id) / f"step-{step:09d}" / name)
+    url = None if file == MANIFEST else find_remote(state_dir, job_id, checkpoint)
+    return open_inside(state_dir, job_id, checkpoint.name, file) if url is None else ObjectStore(url).open(file)
 
 
-def find_remote(state_dir: StateDir, job_id: str, step: int) -> str | None:
+def open_inside(state_dir: StateDir, job_id: str, name: str, file: str) -> BinaryIO:
+    """A file in the folder of a checkpoint, or of the receipt of one."""
+    return open_plain(state_dir.root, state_dir.checkpoints(job_id) / name / file)
+
+
+def find_remote(state_dir: StateDir, job_id: str, checkpoint: SavedCheckpoint) -> str | None:
     """Where a checkpoint lies in object storage, as its receipt says; never outside what is this job's."""
     own = state_dir.job_url(job_id, "checkpoints")
     if own is None:
         return None
-    with open_plain(state_dir.root, state_dir.checkpoints(job_id) / f"step-{step:09d}" / MANIFEST) as file:
+    with open_inside(state_dir, job_id, checkpoint.name, MANIFEST) as file:
         told = json.loads(file.read(MOST_MANIFEST_BYTES)).get("url")
     name = None if told is None else parse_name(str(told).removeprefix(f"{own}/"))
     if name is None:

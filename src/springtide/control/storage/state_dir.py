@@ -40,6 +40,8 @@ class StateDir:
 
     root: Path
     storage: str | None = None
+    #: Whether processes on several hosts write below it: one that was cut off may write beside its successor.
+    several_hosts: bool = False
 
     def make(self) -> "StateDir":
         """Create the directory, for this user's eyes only; one that others may pass through stays so."""

@@ -1,14 +1,23 @@
 """A line between a lead and a host: JSON lines over TCP, with beats sent by a thread of their own.
 
-Beats say that the process lives, whatever its loop is busy with: a lead that hashes a large file is no lost lead.
+Beats say that the process lives, whatever its loop is busy with: a lead that hashes a large file is no lost lead. Each
+has a stamp, and the other side's last one with it: who gets one back knows that he was heard since. What was merely
+read proves nothing: it may have waited in the network while the other side heard nobody.
 """
 
 import contextlib
+import fcntl
+import json
+import math
 import socket
+import struct
+import termios
 import threading
 import time
 import weakref
+from collections.abc import Callable
 
+from springtide.executors import boot_clock
 from springtide.executors.hosts.host_messages import Beat, ToHost, ToLead, write
 from springtide.executors.local.json_lines import JsonLines, Message
 
@@ -16,6 +25,10 @@ from springtide.executors.local.json_lines import JsonLines, Message
 STRANGER_BYTES = 1 << 16
 #: Output of guests waits in their pipes while so much is still to be sent.
 CROWDED_BYTES = 4 << 20
+#: How far beats are looked for among what nobody has read yet.
+AHEAD_BYTES = 1 << 20
+#: No beat is longer.
+BEAT_BYTES = 200
 
 
 class BeatingLines(JsonLines):
@@ -26,6 +39,10 @@ class BeatingLines(JsonLines):
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.lock = threading.Lock()
         self.heard_s = time.monotonic()
+        #: The newest stamp of the other side.
+        self.stamp_s: float | None = None
+        #: When the last beat was sent that the other side has certainly heard, on this machine's counter.
+        self.sure_s = boot_clock.read_s()
 
     def trust(self) -> None:
         """The peer has proved itself: its messages may be as long as ours."""
@@ -36,7 +53,38 @@ class BeatingLines(JsonLines):
         messages = super().read()
         if messages:
             self.heard_s = time.monotonic()
+        for message in messages:
+            self.note(message)
         return messages
+
+    def note(self, message: Message) -> bool:
+        """Take note of a beat; whether it is one that was not known."""
+        if message.get("say") != "beat":
+            return False
+        stamp_s, echo_s = (read_seconds(message.get(name)) for name in ("stamp_s", "echo_s"))
+        if stamp_s is None:  # of an earlier version, which sends none back either
+            self.sure_s = boot_clock.read_s()
+            return False
+        self.sure_s = max(self.sure_s, min(echo_s or 0.0, boot_clock.read_s()))
+        is_new = self.stamp_s is None or stamp_s > self.stamp_s
+        if is_new:
+            self.stamp_s = stamp_s
+        return is_new
+
+    def look_ahead(self) -> None:
+        """Hear the beats that nobody has read yet: whoever reads may be busy with something else for seconds."""
+        with contextlib.suppress(OSError, ValueError):
+            (waiting,) = struct.unpack("i", fcntl.ioctl(self.line, termios.FIONREAD, bytes(4)))
+            if waiting and any([self.note(beat) for beat in find_beats(self.peek(waiting))]):
+                self.heard_s = time.monotonic()
+
+    def peek(self, waiting: int) -> bytes:
+        """What waits to be read, and stays there."""
+        return self.line.recv(min(waiting, AHEAD_BYTES), socket.MSG_PEEK)
+
+    def beat(self) -> None:
+        """Say that we are here, and of the other side what we know."""
+        self.send(Beat(stamp_s=boot_clock.read_s(), echo_s=self.stamp_s))
 
     def send(self, message: ToHost | ToLead) -> None:
         """Send a message."""
@@ -59,11 +107,31 @@ class BeatingLines(JsonLines):
         return len(self.outgoing) > CROWDED_BYTES
 
 
-class BeatSender:
-    """Sends a beat on each of its lines, now and then, for as long as the lines are open."""
+def find_beats(data: bytes) -> list[Message]:
+    """The beats among what has come in, which may begin and end in the middle of a message."""
+    found = []
+    for text in data.split(b"\n"):
+        if len(text) <= BEAT_BYTES and b'"beat"' in text:
+            with contextlib.suppress(ValueError, RecursionError):
+                message = json.loads(text)
+                found.append(message if isinstance(message, dict) else {})
+    return found
 
-    def __init__(self, beat_s: float) -> None:
+
+def read_seconds(value: object) -> float | None:
+    """A number of seconds that somebody may have meant; else None."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+class BeatSender:
+    """Sends a beat on each of its lines, now and then, for as long as the lines are open, and hears those of others.
+
+    `after` is called with each line that it has beaten on, in this thread.
+    """
+
+    def __init__(self, beat_s: float, after: Callable[[BeatingLines], None] = lambda lines: None) -> None:
         self.beat_s = beat_s
+        self.after = after
         self.lines: weakref.WeakSet[BeatingLines] = weakref.WeakSet()
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.run, name="beats", daemon=True)
@@ -79,7 +147,9 @@ class BeatSender:
             for lines in list(self.lines):
                 if lines.open:
                     with contextlib.suppress(OSError):
-                        lines.send(Beat())
+                        lines.look_ahead()
+                        lines.beat()
+                        self.after(lines)
 
     def close(self) -> None:
         """Beat no more."""

@@ -24,6 +24,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from springtide.errors import ExecutorError
+from springtide.executors import boot_clock
 from springtide.executors.hosts.beating_lines import BeatingLines, BeatSender
 from springtide.executors.hosts.device_watch import LOOK_S, DeviceWatch, describe_change, find_gpus
 from springtide.executors.hosts.guest_starts import GuestStart, open_start
@@ -63,6 +64,7 @@ from springtide.executors.local.jobs.places import PLAIN_JOB, LocalPlace, find_k
 from springtide.executors.local.json_lines import EventLoop
 from springtide.executors.local.paths import LOCK, LOG, make_mark, make_runtime_folder, try_lock
 from springtide.executors.local.processes.cgroups import GroupLimits, open_groups
+from springtide.executors.local.processes.fences import Fence
 from springtide.executors.local.processes.fork_servers import ForkPool
 from springtide.executors.local.processes.stray_processes import adopt_orphans, end_orphans
 from springtide.executors.local.processes.worker_processes import reap
@@ -110,7 +112,10 @@ class HostAgent:
             self.groups.sweep()
         self.folder = make_runtime_folder(settings.state_dir)
         self.environment = {**allow(os.environ), MARK: self.mark}
-        self.forks = ForkPool(self.loop, self.folder, self.environment, settings.state_dir / LOG)
+        #: By which fork servers end the guests where this process cannot.
+        self.fence = Fence(self.folder / "lease", settings.times.fence_s)
+        early = {**self.environment, **self.fence.variables}
+        self.forks = ForkPool(self.loop, self.folder, early, settings.state_dir / LOG)
         self.forks.kept = find_key(PLAIN_JOB, sys.executable)
         self.forks.find(self.forks.kept)
         self.discovery: Discovery = discover(settings.cpu_slots)
@@ -124,7 +129,7 @@ class HostAgent:
         #: Where the lead's home is not seen here.
         self.disk: OwnDisk | None = None
         self.memory = HostMemory(self.mark)
-        self.beats = BeatSender(settings.times.beat_s)
+        self.beats = BeatSender(settings.times.beat_s, self.renew_fence)
         self.inspected_s = 0.0
         self.contact_s = time.monotonic()
         #: Why it goes, and when at the latest.
@@ -176,6 +181,7 @@ class HostAgent:
         lines, self.meter = BeatingLines(met.line), self.make_meter()
         self.lines = lines
         lines.trust()
+        self.renew_fence(lines)
         if not met.sees_home and self.disk is None:
             self.disk = OwnDisk(self.settings.state_dir, self.ask_lead)
         self.beats.add(lines)
@@ -213,8 +219,12 @@ class HostAgent:
         )
 
     def is_fenced(self, lines: BeatingLines) -> bool:
-        """Whether the lead has been silent for so long that it will count the guests as gone."""
-        return time.monotonic() - lines.heard_s >= self.settings.times.fence_s
+        """Whether the lead has not heard us, as far as we know, for so long that it will count the guests as gone."""
+        return boot_clock.read_s() - lines.sure_s >= self.settings.times.fence_s
+
+    def renew_fence(self, lines: BeatingLines) -> None:
+        """Let the fork servers know how long the guests may stay; whatever a turn of ours waits for."""
+        self.fence.renew(lines.sure_s)
 
     @property
     def is_restless(self) -> bool:

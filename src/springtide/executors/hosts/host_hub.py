@@ -109,6 +109,8 @@ class KnownHost:
     devices: tuple[Device, ...]
     line: HostLine | None = None
     sees_home: bool = True
+    #: It has said that it goes: what it does is ended, and nothing more is started there.
+    is_leaving: bool = False
 
     def list_nodes(self) -> tuple[ExecutorNode, ...]:
         """The host as nodes of one device type each: by its own name, or with the type where it has several."""
@@ -205,8 +207,9 @@ class HostHub:
             self.last_starts.pop(event.job, None)
 
     def can_reach(self, devices: Collection[str]) -> bool:
-        """Whether the hosts of these devices are there now."""
-        return all(self.is_here(find_host(device)) for device in devices)
+        """Whether the hosts of these devices are there now, and stay: what is started on one that goes is lost."""
+        hosts = {find_host(device) for device in devices}
+        return all(self.is_here(host) and not self.hosts[host].is_leaving for host in hosts)
 
     def is_here(self, host: str) -> bool:
         """Whether a host is there now."""
@@ -270,6 +273,7 @@ class HostHub:
             case _ if not held.joined:
                 raise ValueError("something before it was ready")
             case Leaving():
+                self.hosts[held.host].is_leaving = True
                 for node in self.hosts[held.host].list_nodes():
                     self.emit(NodeLeaving(**NOBODY, node=node.name, grace_s=report.grace_s, reason=report.reason))
             case HostLoaded():

@@ -119,6 +119,10 @@ class Beat:
     """I am here."""
 
     say: Literal["beat"] = "beat"
+    #: When it was sent, on the counter of the machine that sends it.
+    stamp_s: Seconds | None = None
+    #: The newest such stamp that came from the other side.
+    echo_s: Seconds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,8 +395,9 @@ def decode(text: str) -> bytes:
 class BeatTimes:
     """How often each side says that it is there, and what silence means.
 
-    A lead that has not heard a host for `lost_s` gives it up. A host that has not heard its lead for `fence_s` ends its
-    guests; only `clear_s` after it last heard the host does the lead count them as gone. So nothing runs twice.
+    A lead that has not heard a host for `lost_s` gives it up. A host ends its guests `fence_s` after it sent the last
+    beat that it knows the lead has heard; only `clear_s` after it last heard the host does the lead count them as
+    gone. So nothing runs twice.
     """
 
     beat_s: float = 0.5

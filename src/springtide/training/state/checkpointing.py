@@ -192,7 +192,7 @@ def load(run: "ElasticRun") -> dict[str, Any] | None:
     assert run.checkpoints is not None
     try:
         run.checkpoints.clean()
-        newest = max((name.step for name in run.checkpoints.names()), default=0)
+        newest = max((name.step for name in run.checkpoints.catch_up()), default=0)
         copy = load_newer(run.settings, max(newest, run.settings.checkpoint_saved), run.facts)
         if copy is not None:
             run.channel.send("resumed", step=copy.step, passed_over=[])

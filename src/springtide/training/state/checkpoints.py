@@ -29,6 +29,7 @@ from springtide.training.state.disks import is_disk_low
 from springtide.training.state.state_tree import Tensors
 
 MANIFEST = "manifest.json"
+UNFINISHED = ".writing-"
 WEIGHTS = "model.safetensors"
 REST = "state.safetensors"
 SHAPE = "state.json"
@@ -101,9 +102,19 @@ class Checkpoints:
         """What the checkpoint of a step that is written here is called."""
         return CheckpointName(self.generation, step, self.token if self.generation else "")
 
+    def name_unfinished(self, step: int) -> str:
+        """What it is called while it is written; by whom can be told where others could write too."""
+        return f"{UNFINISHED}{self.name(step) if self.generation else f'{step}-{self.token}'}"
+
     def clean(self) -> None:
-        """Remove what a crashed process left unfinished: folders, and notes that are single files."""
-        for leftover in (*self.folder.glob(".writing-*"), *self.folder.glob(".reading-*")):
+        """Remove what a crashed process left unfinished: folders, and notes that are single files.
+
+        What a later start writes is not ours to judge.
+        """
+        for leftover in (*self.folder.glob(f"{UNFINISHED}*"), *self.folder.glob(".reading-*")):
+            name = parse_name(leftover.name.removeprefix(UNFINISHED))
+            if name is not None and name.generation > self.generation:
+                continue
             if leftover.is_dir():
                 shutil.rmtree(leftover, ignore_errors=True)
             else:
@@ -169,7 +180,7 @@ class Checkpoints:
 
     def put(self, text: str, tensors: tuple[Tensors, Tensors], step: int, facts: Facts) -> None:
         """Write a checkpoint, whole or not at all."""
-        building = self.folder / f".writing-{step}-{self.token}"
+        building = self.folder / self.name_unfinished(step)
         weights, rest = tensors
         try:
             building.mkdir(exist_ok=True)
@@ -197,6 +208,15 @@ class Checkpoints:
         """The checkpoints that have a manifest, newest first."""
         found = [parse_name(path.name) for path in self.folder.glob("step-*") if (path / MANIFEST).exists()]
         return sorted((name for name in found if name is not None), reverse=True)
+
+    def catch_up(self) -> "list[CheckpointName]":
+        """Have what is written here count as newer than what is there, which is returned.
+
+        Another job, or a run by hand, that goes on in the same folder has a lower generation, or none.
+        """
+        names = self.names()
+        self.generation = max([self.generation, *(name.generation for name in names)])
+        return names
 
     def list(self) -> "list[Path]":
         """The folders of the checkpoints that have a manifest, newest first."""

@@ -19,11 +19,14 @@ DOING = "copying the output"
 
 
 class OutputCopy:
-    """The copy of one folder; `busy` tells whoever watches that it takes a while."""
+    """The copy of one folder, by this start of its job; `busy` tells whoever watches that it takes a while."""
 
-    def __init__(self, folder: Path, url: str, busy: Callable[[str], AbstractContextManager[None]]) -> None:
+    def __init__(
+        self, folder: Path, url: str, generation: int, busy: Callable[[str], AbstractContextManager[None]]
+    ) -> None:
         self.folder = folder
         self.url = url
+        self.generation = generation
         self.busy = busy
         #: What was sent; None before the last step.
         self.sent: dict[str, tuple[int, int]] | None = None
@@ -37,7 +40,7 @@ class OutputCopy:
         self.sent = note_files(self.folder)
         with self.busy(DOING):
             try:
-                copy_folder(self.folder, ObjectStore(self.url))
+                copy_folder(self.folder, ObjectStore(self.url), self.generation)
             except (OSError, InputError) as error:
                 raise TrainingError(f"the output could not be copied: {error}; it is in {self.folder}") from error
 
@@ -47,7 +50,8 @@ class OutputCopy:
 
         if self.sent is None or self.sent == note_files(self.folder):
             return
-        command = [sys.executable, "-m", "springtide.objects.folder_copies", str(self.folder), self.url]
+        command = [sys.executable, "-m", "springtide.objects.folder_copies"]
+        command += [str(self.folder), self.url, str(self.generation)]
         with self.busy(DOING):
             code = subprocess.run(command, check=False).returncode
         if code:
@@ -61,4 +65,4 @@ def open_copy(settings: Settings, busy: Callable[[str], AbstractContextManager[N
     """The copy that a run is to make, if it is to make one."""
     if settings.output_url is None or settings.output is None:
         return None
-    return OutputCopy(settings.output, settings.output_url, busy)
+    return OutputCopy(settings.output, settings.output_url, settings.checkpoint_generation, busy)

@@ -43,7 +43,7 @@ def add_checkpoint_routes(app: FastAPI, api: "Api") -> None:
         if file not in (MANIFEST, *(one.name for one in checkpoint.files)):
             raise MissingError(f"the checkpoint of step {step} has no file {file!r}")
         try:
-            opened = saved_checkpoints.open_file(api.context.state_dir, record.id, step, file)
+            opened = saved_checkpoints.open_file(api.context.state_dir, record.id, checkpoint, file)
         except OSError:
             raise MissingError(f"{file} of the checkpoint of step {step} cannot be read") from None
         return send_file(opened, request.headers.get("range"))

@@ -23,4 +23,5 @@ def find_folder(spec: JobFile, state_dir: StateDir, job_id: str) -> Path:
 
 def is_shared(spec: JobFile, state_dir: StateDir) -> bool:
     """Whether several hosts may write there, so that names must say who did."""
-    return state_dir.storage is not None or (spec.checkpoint.dir is not None and is_url(spec.checkpoint.dir))
+    has_url = spec.checkpoint.dir is not None and is_url(spec.checkpoint.dir)
+    return state_dir.several_hosts or state_dir.storage is not None or has_url

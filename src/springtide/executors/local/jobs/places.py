@@ -90,7 +90,7 @@ class ProcessPlace(Protocol):
         """What a new start of a job has: no process yet."""
 
     def can_reach(self, devices: Collection[str]) -> bool:
-        """Whether the hosts of these devices are there now."""
+        """Whether the hosts of these devices are there now, and none of them is about to go."""
 
 
 def find_host(device: str) -> str:

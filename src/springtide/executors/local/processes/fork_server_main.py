@@ -33,6 +33,7 @@ import torch.distributed
 import torch.utils.data
 
 from springtide.errors import SpringtideError
+from springtide.executors.local.processes.fences import open_watch
 from springtide.executors.local.processes.read_only import forbid_writing
 from springtide.executors.local.processes.stray_processes import adopt_orphans, end_orphans, list_children
 from springtide.training import ddp_run, elastic_run, run
@@ -48,6 +49,8 @@ END_S = 2.0
 TRIED_S = 5.0
 #: Threads that a child does without: jemalloc's, which pyarrow has, only gives memory back to the system.
 DISPENSABLE = ("jemalloc_bg_thd",)
+#: How often a server with guests looks at the lease that it was told of.
+LOOK_S = 0.2
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 
@@ -64,6 +67,9 @@ class ForkServer:
         self.selector = selectors.DefaultSelector()
         self.selector.register(self.line, selectors.EVENT_READ, self.read)
         self.children: set[int] = set()
+        #: Those of them that are no servers.
+        self.guests: set[int] = set()
+        self.fence = open_watch(os.environ)
         self.pending = b""
         self.open = True
         self.wake_read, self.wake_write = socket.socketpair()
@@ -75,12 +81,22 @@ class ForkServer:
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(self.wake_write.fileno())
         while self.open:
-            for key, _ in self.selector.select():
+            for key, _ in self.selector.select(LOOK_S if self.fence is not None and self.guests else None):
                 key.data()
+            if self.guests and self.fence is not None and self.fence.is_over:
+                self.end_guests()
         for pid in self.children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.end_all()
+
+    def end_guests(self) -> None:
+        """End what runs for a lead that counts it as gone soon; that it has ended is told as ever."""
+        print(f"springtide: the lease is over, {len(self.guests)} processes end", file=sys.stderr, flush=True)
+        for pid in self.guests:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.guests.clear()
 
     def end_all(self) -> None:
         """Wait a moment until the children and what they have left behind are gone."""
@@ -105,6 +121,8 @@ class ForkServer:
         if pid == 0:
             self.become(request)
         self.children.add(pid)
+        if Path(request["script"]).name != Path(__file__).name:
+            self.guests.add(pid)
         send(self.line, {"pid": pid, "process": request["process"]})
 
     def become(self, request: dict[str, Any]) -> None:
@@ -128,6 +146,7 @@ class ForkServer:
                 ended[found[0]] = found[1]
         known = self.children & ended.keys()
         self.children -= known
+        self.guests -= known
         end_orphans(self.children | self.spared)
         for pid in known:
             send(self.line, {"exited": pid, "code": os.waitstatus_to_exitcode(ended[pid])})

@@ -1,0 +1,95 @@
+"""Beats between a lead and a host: what proves that one was heard, also while the other's loop is busy."""
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from springtide.executors import boot_clock
+from springtide.executors.hosts.beating_lines import BeatingLines, BeatSender, find_beats
+from springtide.executors.hosts.host_messages import Beat, Leaving, read_order
+from springtide.executors.local.processes.fences import FENCE, Fence, open_watch
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[BeatingLines, BeatingLines]]:
+    """The two ends of a line."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near = socket.create_connection(listener.getsockname())
+        far, _ = listener.accept()
+    host, lead = BeatingLines(near), BeatingLines(far)
+    yield host, lead
+    host.close()
+    lead.close()
+
+
+def hear(lines: BeatingLines) -> None:
+    """Wait for what was sent, and read it."""
+    lines.line.setblocking(True)
+    lines.line.recv(1, socket.MSG_PEEK)
+    lines.line.setblocking(False)
+    lines.read()
+
+
+def test_a_beat_that_has_waited_in_the_network_proves_nothing(ends: tuple[BeatingLines, BeatingLines]) -> None:
+    host, lead = ends
+    joined_s = host.sure_s
+    lead.beat()
+    lead.beat()
+    hear(host)
+    assert host.sure_s == joined_s, "the lead was there, and may have heard nobody"
+    before_s = boot_clock.read_s()
+    host.beat()
+    hear(lead)
+    lead.beat()
+    time.sleep(0.05)
+    read_s = boot_clock.read_s()
+    hear(host)
+    assert before_s <= host.sure_s < read_s, "it counts from when the beat was sent that the lead has heard"
+
+
+def test_beats_are_heard_while_what_was_said_before_them_waits_to_be_read(
+    ends: tuple[BeatingLines, BeatingLines],
+) -> None:
+    host, lead = ends
+    senders = [BeatSender(0.02), BeatSender(0.02)]
+    for sender, lines in zip(senders, ends, strict=True):
+        lines.send(Leaving("leaving", 1.0, "x" * 5000))
+        sender.add(lines)
+    since_s, heard_s = boot_clock.read_s(), lead.heard_s
+    until_s = time.monotonic() + 30.0
+    while (host.sure_s < since_s or lead.heard_s == heard_s) and time.monotonic() < until_s:
+        time.sleep(0.02)
+    for sender in senders:
+        sender.close()
+    assert host.sure_s >= since_s and lead.heard_s > heard_s, "nobody has read, and both are there"
+    assert host.read()[0]["say"] == "leaving", "what was looked at stays there"
+
+
+def test_beats_of_an_earlier_version_count_from_when_they_are_read(ends: tuple[BeatingLines, BeatingLines]) -> None:
+    host, lead = ends
+    assert read_order({"say": "beat"}) == Beat()
+    lead.write({"say": "beat"})
+    before_s = boot_clock.read_s()
+    hear(host)
+    assert host.sure_s >= before_s
+
+
+def test_what_is_no_beat_is_not_found() -> None:
+    beat = {"say": "beat", "stamp_s": 1.0, "echo_s": None}
+    text = b'e": "beat"}\n' + json.dumps(beat).encode() + b'\n["beat"]\n{"say": "beat", "st'
+    assert [one for one in find_beats(text) if one] == [beat]
+
+
+def test_a_lease_that_is_not_renewed_is_over(tmp_path: Path) -> None:
+    fence = Fence(tmp_path / "lease", 4.0)
+    watch = open_watch(fence.variables)
+    assert watch is not None and not watch.is_over
+    fence.renew(boot_clock.read_s() - 4.0)
+    assert watch.is_over
+    fence.renew(boot_clock.read_s())
+    assert not watch.is_over
+    assert open_watch({}) is None and open_watch({FENCE: f"4.0:{tmp_path / 'gone'}"}) is None
