@@ -68,7 +68,9 @@ def test_a_job_starts_at_the_very_instant_at_which_it_has_waited_long_enough() -
 
 
 @pytest.mark.usefixtures("refused")
-@settings(max_examples=3000, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 @given(
     rows=st.lists(
         st.tuples(

@@ -76,8 +76,7 @@ def share_out(now_s: float, views: Sequence[JobView], devices: int, usage: Usage
     """The share of each job that gets devices, given how many there are for all of them."""
     weights = weigh_jobs(now_s, views, usage)
     queue: list[tuple[float, float, float, int, int]] = [
-        (*rank(view, now_s), -weights[position], position, 0)
-        for position, view in enumerate(views)
+        (*rank(view, now_s), -weights[position], position, 0) for position, view in enumerate(views)
     ]
     heapify(queue)
     chosen: dict[JobId, int] = {}
@@ -119,13 +118,11 @@ def rank_steadily(view: JobView, now_s: float) -> tuple[float, float]:
 
 
 def find_urgent(now_s: float, views: Iterable[JobView]) -> list[JobView]:
-    """The jobs that hold nothing and have starved, or have a higher priority than one that runs; the first ones first."""
+    """The jobs that hold nothing and have starved, or go before one that runs by priority; the first ones first."""
     seen = list(views)
     lowest = min((view.job.priority for view in seen if view.share), default=inf)
     urgent = [
-        view
-        for view in seen
-        if not view.share and (view.job.priority > lowest or starves_at_s(view, now_s) <= now_s)
+        view for view in seen if not view.share and (view.job.priority > lowest or starves_at_s(view, now_s) <= now_s)
     ]
     return sorted(urgent, key=lambda view: (rank(view, now_s), size(view, now_s)))
 
