@@ -3,13 +3,17 @@
     python -m benchmarks.calibration [--with-data DIR] [--jobs 300] [--seeds 3] [--plot FILE]
 
 Drawn workloads, and with --with-data two published traces at a quarter of their size. *said* is the mean probability
-that promises were made with, *kept* the share of them that was kept. Bars: within 2 points, broken no more than said.
+that promises were made with, *kept* the share of them that was kept. Bars: within 2 points, broken no more than said. A
+second table puts the promises of each setting into five bins by what was said of each: means may agree where bins do
+not.
 """
 
 import argparse
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from rich.console import Console
 
@@ -29,8 +33,11 @@ SETTINGS = {
     "speed 15 %": Uncertainty(speed_error=0.15),
     "steps 10 %": Uncertainty(steps_error=0.1),
     "speed 5 %, a failure per 100 node-hours": Uncertainty(speed_error=0.05, faults=Faults(mtbf=100.0)),
+    "speed 5 %, one node in ten slow": Uncertainty(speed_error=0.05, faults=Faults(slow=0.1)),
 }
 PUBLISHED = (("195job", "16x8:a100"), ("cluster10", "32x8:a100"))
+BINS = (0.0, 0.8, 0.9, 0.95, 0.99)  # where each begins
+BIN_LAYOUT = "{:42}" + " {:>20}" * len(BINS)
 LAYOUT = "{:42} {:>10} {:>8} {:>7} {:>7} {:>7} {:>7} {:>9} {:7}"
 
 
@@ -59,13 +66,42 @@ def main() -> None:
     console = Console(width=140)
     heads = ("errors and faults", "confidence", "promised", "said", "kept", "differ", "broken", "deadlines", "")
     console.print(LAYOUT.format(*heads), style="bold")
-    rows = []
+    rows: list[PooledRow] = []
+    outcomes: dict[str, list[tuple[float, bool]]] = {}
     for name, uncertain in SETTINGS.items():
+        outcomes[name] = []
         for confidence in CONFIDENCES:
-            rows.append(pool(name, confidence, run_all(workloads, args.policy, uncertain, confidence)))
+            reports = run_all(workloads, args.policy, uncertain, confidence)
+            rows.append(pool(name, confidence, reports))
+            outcomes[name] += [pair for report in reports for pair in report.outcomes]
             console.print(LAYOUT.format(*show(rows[-1])), highlight=False)
+    print_bins(console, outcomes)
     if args.plot is not None:
         draw_plot(args.plot, rows)
+
+
+def print_bins(console: Console, outcomes: Mapping[str, Sequence[tuple[float, bool]]]) -> None:
+    """What was kept of the promises of each bin, over all confidences of a setting."""
+    ends = [*[f"{end:g}" for end in BINS[1:]], "1"]
+    heads = [f"said {begin:g} to {end}" for begin, end in zip(BINS, ends, strict=True)]
+    console.print(BIN_LAYOUT.format("said, kept (promises)", *heads), style="bold")
+    for name, pairs in outcomes.items():
+        console.print(BIN_LAYOUT.format(name, *map(show_bin, bin_outcomes(pairs))), highlight=False)
+
+
+def bin_outcomes(outcomes: Sequence[tuple[float, bool]]) -> list[list[tuple[float, bool]]]:
+    """The promises of each bin, by the probability that was said."""
+    bins: list[list[tuple[float, bool]]] = [[] for _ in BINS]
+    for said, met in outcomes:
+        bins[bisect_right(BINS, said) - 1].append((said, met))
+    return bins
+
+
+def show_bin(outcomes: Sequence[tuple[float, bool]]) -> str:
+    """The mean that was said, the share that was kept, and of how many."""
+    if not outcomes:
+        return "-"
+    return f"{fmean(said for said, _ in outcomes):.3f}, {fmean(met for _, met in outcomes):.3f} ({len(outcomes)})"
 
 
 def draw_workloads(jobs: int, seeds: int) -> Iterable[tuple[Trace, Cluster]]:

@@ -1,27 +1,30 @@
 """The cost of deciding as workloads grow: rigid gangs, more of them than fit, and one live decision on a large cluster.
 
     python -m benchmarks.scale [--policies springtide,elasticflow] [--jobs 1000,5000,20000] [--devices 128,1024]
+    python -m benchmarks.scale --sizes 50000x8192 [--policies springtide]
     python -m benchmarks.scale --live [--policies springtide]
 
 The family: jobs of one permitted share each, more of them than the cluster can do, deadlines of up to eight times the
 duration, so that many wait. The first table keeps the cluster and lets the jobs grow, the second keeps the jobs and
-lets the cluster grow; growth is the CPU per job against the row above. `--live` fills 1,024 x 8 devices with 5,000 jobs
+lets the cluster grow; growth is the CPU per job against the row above. `--sizes` runs these jobs x devices instead, and
+says every 1,000 jobs how far it is. `--live` fills 1,024 x 8 devices with 5,000 jobs
 that run or wait, and times the decisions on those that come after them, with garbage collected as on a server.
 """
 
 import argparse
-from dataclasses import replace
+import sys
+from dataclasses import dataclass, field, replace
 from random import Random
 from statistics import median
 from time import process_time
 
 from springtide.control.memory_sweeps import shorten_sweeps
 from springtide.core.curves import Curve
-from springtide.core.decisions import Decision, Snapshot
+from springtide.core.decisions import Decision, JobView, Snapshot
 from springtide.core.devices import parse_cluster
 from springtide.core.jobs import Job, JobId, Overhead
 from springtide.policies import decide, find_policy
-from springtide.simulator.engine import Simulation
+from springtide.simulator.engine import Observer, Simulation
 from springtide.simulator.front import simulate, warm_up
 from springtide.simulator.reports import MetricsObserver, SimulationReport
 from springtide.simulator.traces import Trace
@@ -40,6 +43,7 @@ LIVE_CLUSTER = "1024x8:a100"
 LIVE_BAR_MS = 200.0
 BATCH = 100  # jobs of the crowd that come at once
 ARRIVALS = 20
+TOLD = 1_000  # jobs after which progress is told
 
 
 def draw(jobs: int, devices: int, seed: int = 0) -> Trace:
@@ -66,14 +70,50 @@ def main() -> None:
     parser.add_argument("--policies", default="springtide")
     parser.add_argument("--jobs", default=",".join(map(str, JOBS)))
     parser.add_argument("--devices", default=",".join(map(str, DEVICES)))
+    parser.add_argument("--sizes", default="", help="JOBSxDEVICES, several joined by commas: these runs only")
     parser.add_argument("--live", action="store_true")
     args = parser.parse_args()
     for policy in args.policies.split(","):
         if args.live:
             print_live(policy)
             continue
+        if args.sizes:
+            print_growth(policy, [parse_size(size) for size in args.sizes.split(",")])
+            continue
         print_growth(policy, [(int(jobs), FIXED_DEVICES) for jobs in args.jobs.split(",") if jobs])
         print_growth(policy, [(FIXED_JOBS, int(devices)) for devices in args.devices.split(",") if devices])
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    """Jobs and devices of `50000x8192`."""
+    jobs, _, devices = text.partition("x")
+    if not (jobs.isdecimal() and devices.isdecimal() and int(jobs) and int(devices) and int(devices) % NODE == 0):
+        raise SystemExit(f"size {text!r} must be JOBSxDEVICES with devices in nodes of {NODE}, as 50000x8192")
+    return int(jobs), int(devices)
+
+
+@dataclass(slots=True)
+class Progress(Observer):
+    """Says on stderr how far a run is: jobs that came and ended, and the CPU of the last thousand that came."""
+
+    jobs: int
+    came: int = 0
+    ended: int = 0
+    began_s: float = field(default_factory=process_time)
+    last_s: float = field(default_factory=process_time)
+
+    def arrived(self, job: Job, now_s: float) -> None:
+        """Count an arrival, and say how far it is after each thousand."""
+        self.came += 1
+        if self.came % TOLD == 0:
+            cpu_s = process_time()
+            told = f"{self.came} of {self.jobs} jobs came, {self.ended} ended; {cpu_s - self.began_s:.1f} s of CPU"
+            print(f"{told}, {cpu_s - self.last_s:.1f} for the last {TOLD}", file=sys.stderr, flush=True)
+            self.last_s = cpu_s
+
+    def finished(self, last: JobView, final: JobView, now_s: float) -> None:
+        """Count an end."""
+        self.ended += 1
 
 
 def print_growth(policy: str, sizes: list[tuple[int, int]]) -> None:
@@ -81,7 +121,7 @@ def print_growth(policy: str, sizes: list[tuple[int, int]]) -> None:
     print(f"{'policy':14} {'jobs':>7} {'devices':>8} {'met':>6} {'late':>5} {'cpu s':>8} {'ms/job':>8} {'growth':>7}")
     before = 0.0
     for jobs, devices in sizes:
-        report = simulate(draw(jobs, devices), policy, f"{devices // NODE}x{NODE}:a100")
+        report = simulate(draw(jobs, devices), policy, f"{devices // NODE}x{NODE}:a100", (Progress(jobs),))
         each_ms = 1000.0 * report.cpu_s / jobs
         growth = f"{each_ms / before:.2f}" if before else "-"
         print(

@@ -25,6 +25,7 @@ class JobSketch:
     deadline_s: float = float("inf")
     speeds: Mapping[int, float] = field(default_factory=lambda: LINEAR)
     overhead: Overhead = FREE
+    priority: int = 0
 
 
 def build_jobs(sketches: Sequence[JobSketch]) -> list[Job]:
@@ -39,6 +40,7 @@ def build_jobs(sketches: Sequence[JobSketch]) -> list[Job]:
             sketch.deadline_s,
             sketch.requested,
             sketch.overhead,
+            priority=sketch.priority,
         )
         for index, sketch in enumerate(sketches)
     ]

@@ -1,6 +1,7 @@
 """The simulator as a function: traces, policies and clusters in every form, and the example of its docstring."""
 
 import doctest
+import gc
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,3 +82,16 @@ def test_functions_and_entries_run_in_other_processes_where_they_can_be_sent() -
     unsendable = SimulationTask(trace, lambda now_s, snapshot: give_one(now_s, snapshot), cluster)
     with pytest.raises(PolicyError, match="cannot be sent to another process"):
         list(run_tasks([unsendable, *tasks], processes=2))
+
+
+def test_garbage_is_swept_seldom_during_a_run_and_as_before_after_it() -> None:
+    before, inside = gc.get_threshold(), []
+
+    def look(now_s: float, snapshot: Snapshot) -> Decision:
+        inside.append(gc.get_threshold())
+        raise RuntimeError("it fails")
+
+    with pytest.raises(RuntimeError, match="it fails"):
+        simulate("jobs=2,gap=900,seed=1", look, "2x8:a100")
+    assert inside[0][0] > 100 * before[0] and inside[0][1:] == before[1:]
+    assert gc.get_threshold() == before

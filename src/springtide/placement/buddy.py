@@ -25,7 +25,8 @@ class Placement:
     `moved` jobs change devices at an unchanged share. `skipped` growth did not fit. `scattered` jobs lie on devices
     that are no compact place, which power-of-two shares on equal power-of-two nodes never need. `unreserved` jobs could
     be placed only by moves beyond the reserve of a plan, `forced` ones only by moves that break promised deadlines, by
-    `late_s` seconds in all: no one with slack was in the way.
+    `late_s` seconds in all: no one with slack was in the way. `pushing` jobs are those for which a promised job moves
+    and ends later, these and others.
     """
 
     allocations: Mapping[JobId, Devices]
@@ -35,6 +36,7 @@ class Placement:
     unreserved: tuple[JobId, ...] = ()
     forced: tuple[JobId, ...] = ()
     late_s: float = 0.0
+    pushing: tuple[JobId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ def lay_out(working: WorkingCopy, now_s: float, snapshot: Snapshot, decision: De
         unreserved=tuple(job_id for job_id, landing in rough if landing.cost.unreserved),
         forced=tuple(job_id for job_id, landing in rough if landing.cost.late_s),
         late_s=sum(landing.cost.late_s for _, landing in rough),
+        pushing=tuple(job_id for job_id, landing in rough if landing.cost.harms or landing.cost.strain),
     )
 
 

@@ -20,7 +20,8 @@ from springtide.simulator.uncertainty import Uncertainty, run_uncertain
 class UncertainReport:
     """A run under errors and faults in numbers, as in the JSON document; None where nothing was promised.
 
-    `said` is the mean probability that the promises were made with, `kept` the share of them that was kept.
+    `said` is the mean probability that the promises were made with, `kept` the share of them that was kept; `outcomes`
+    are both for each promise: the probability, and whether it was kept.
     """
 
     trace: str
@@ -33,10 +34,11 @@ class UncertainReport:
     kept: float | None
     dsr: float | None
     failures: int
+    outcomes: tuple[tuple[float, bool], ...] = ()
 
     def to_json(self) -> dict[str, object]:
-        """The run as one entry of the JSON document."""
-        return asdict(self)
+        """The run as one entry of the JSON document, without each promise."""
+        return {key: value for key, value in asdict(self).items() if key != "outcomes"}
 
 
 @dataclass(slots=True)
@@ -66,7 +68,9 @@ def replay_uncertain(trace: Trace, policy: str, cluster: Cluster, uncertain: Unc
     assert run.beliefs is not None
     due = [job for job in trace.jobs if not job.best_effort]
     met = {job.id for job in due if job.id in seen.finishes_s and meets(job, seen.finishes_s[job.id])}
-    said = [run.beliefs.said[job_id] for job_id in seen.promised if job_id in run.beliefs.said]
+    told = run.beliefs.said
+    outcomes = tuple([(told[job.id], job.id in met) for job in due if job.id in seen.promised and job.id in told])
+    said = [probability for probability, _ in outcomes]
     return UncertainReport(
         trace.name,
         entry.name,
@@ -78,6 +82,7 @@ def replay_uncertain(trace: Trace, policy: str, cluster: Cluster, uncertain: Unc
         len(seen.promised & met) / len(seen.promised) if seen.promised else None,
         len(met) / len(due) if due else None,
         run.beliefs.log.failures,
+        outcomes,
     )
 
 

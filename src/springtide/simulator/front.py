@@ -6,7 +6,8 @@ compilation of a policy's inner loops, where that pays, happen before.
 
 import gc
 from collections import Counter
-from collections.abc import Sequence, Sized
+from collections.abc import Iterator, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from springtide.throughput.overheads import parse_overhead
 
 #: Jobs from which compiled code pays, even on a machine where it must be made first: fewer take seconds without.
 COMPILED_FROM = 300
+SWEPT_AFTER = 200_000  # objects more than at the last sweep, after which garbage is looked for; Python's own is 700
 
 
 def simulate(
@@ -92,14 +94,26 @@ def replay(run: ReplayRun, chosen: Decide, watchers: Sequence[Observer] = ()) ->
     metrics = MetricsObserver()
     observer: Observer = Watchers((metrics, *watchers)) if watchers else metrics
     engine = Simulation(run.cluster, chosen, observer)
-    # What was read before stays for the whole run: keep the collector from walking it again and again.
-    gc.freeze()
     wall_s, cpu_s = perf_counter(), process_time()
-    try:
+    with sweep_seldom():
         engine.run(run.jobs)
-    finally:
-        gc.unfreeze()
     return sum_up(run, metrics, Timing(perf_counter() - wall_s, process_time() - cpu_s))
+
+
+@contextmanager
+def sweep_seldom() -> Iterator[None]:
+    """Keep the garbage collector from walking again and again over what lives for the whole run.
+
+    What was read before is left out; views, plans and certificates hold no cycles, and go the moment they are replaced.
+    """
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(SWEPT_AFTER, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 @dataclass(frozen=True, slots=True)

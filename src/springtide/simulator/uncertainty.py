@@ -2,19 +2,21 @@
 
 Facts are drawn once from a seed: job j runs at stated speed x exp(N(0, speed_error)) and needs stated work x exp(N(0,
 steps_error)). A policy plans with beliefs: the slow end of that distribution, so that a plan that holds for it holds
-with probability `confidence`; once a job has run for a minute, what was measured. Of work it knows what was stated,
-and that a job which has done all of it and still runs needs a little more. Nodes fail by themselves and come back
-(exponential times); their jobs fall back to the last checkpoint. How often that has happened so far, and the reserve it
-calls for, is counted from what was seen, never from the rates that the faults are drawn from.
+with probability `confidence`; once a job has run for a minute where it is, what was measured there. Of work it knows
+what was stated, and that a job which has done all of it and still runs needs a little more. Nodes fail by themselves
+and come back (exponential times); their jobs fall back to the last checkpoint. How often that has happened so far, and
+how often jobs were far slower than their error explains, and the reserves both call for, is counted from what was seen,
+never from the rates that are drawn from.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from heapq import heapify, heappop, heappush
-from math import exp, inf, sqrt
+from math import exp, inf, isclose, log, sqrt
 from random import Random
 from statistics import NormalDist
+from typing import NamedTuple
 
 from springtide.core.decisions import Decision, JobView, Progress, Promise, Snapshot
 from springtide.core.devices import Cluster, NodeGroup
@@ -28,6 +30,7 @@ from springtide.throughput.fault_chances import NO_RESERVE, FaultReserve, find_c
 HOUR_S = 3600.0
 LEARNED_S = 60.0  # of steps: then a job's speed has been measured
 OVERRUN = 0.02  # of its stated work: what a job is believed to need that has done all of it
+STRAGGLING = 3.0  # standard deviations of the stated speeds by which a job is slower that sits on a slow node
 LONGEST_S = 5 * 365 * 86400.0  # after which nothing fails any more: a run must end
 
 
@@ -152,6 +155,47 @@ class FaultLog:
 
 
 @dataclass(slots=True)
+class SpeedLog:
+    """What was seen of slow nodes so far: places on which a job was measured, those too slow for its error, how slow.
+
+    A first place counts as fast beforehand.
+    """
+
+    places: int = 1
+    slow: int = 0
+    lost: float = 0.0  # sum of the logarithms of how many times slower those were
+
+    def note(self, factor: float, error: float) -> None:
+        """Count a place on which a job had this part of its stated speed."""
+        self.places += 1
+        if factor < exp(-STRAGGLING * error) * (1.0 - 1e-6):
+            self.slow += 1
+            self.lost -= log(factor)
+
+    @property
+    def share(self) -> float:
+        """The part of the places that are slow."""
+        return self.slow / self.places
+
+    @property
+    def factor(self) -> float:
+        """The speed there, as a part of the stated one."""
+        return round(exp(-self.lost / self.slow), 3) if self.slow else 1.0
+
+    def planned(self, confidence: float) -> float:
+        """The part of its speed that a job has with the wanted confidence."""
+        return self.factor if self.share > 1.0 - confidence else 1.0
+
+
+class Basis(NamedTuple):
+    """What a belief rests on: the job without its reserve for faults, the faults seen, the speed on slow nodes."""
+
+    job: Job
+    failures: int
+    planned: float
+
+
+@dataclass(slots=True)
 class Beliefs:
     """A policy behind a veil: it sees jobs as they are believed to be, and only the nodes that work."""
 
@@ -162,14 +206,16 @@ class Beliefs:
     log: FaultLog = field(default_factory=FaultLog)
     down: set[int] = field(default_factory=set)
     said: dict[JobId, float] = field(default_factory=dict)  # the probability that each promise was made with
+    speeds: SpeedLog = field(default_factory=SpeedLog)
     _known: dict[JobId, Job] = field(default_factory=dict)
-    _learned: set[JobId] = field(default_factory=set)
+    _bases: dict[JobId, Basis] = field(default_factory=dict)
+    _learned: dict[JobId, tuple[float, float]] = field(default_factory=dict)  # since when it is there, and how fast
     _reserves: dict[JobId, FaultReserve] = field(default_factory=dict)
 
     def __call__(self, now_s: float, snapshot: Snapshot) -> Decision:
         """What the policy decides on what it believes, with devices as they are numbered in truth."""
         pool = self._find_pool()
-        changed = bool(self.down) or self._learn(now_s, snapshot)
+        changed = self._learn(now_s, snapshot) | self._renew(snapshot) | bool(self.down)
         views = {job_id: self._believe(now_s, view, pool) for job_id, view in snapshot.jobs.items()}
         believed = replace(
             snapshot,
@@ -196,8 +242,15 @@ class Beliefs:
         if planned_s <= 0:
             return 1.0
         room = (promise.deadline_s - begins_s) / planned_s
-        spread = uncertain.spread if job_id not in self._learned else uncertain.steps_error
-        return find_chance(room, self._reserves.get(job_id, NO_RESERVE), spread, uncertain.confidence)
+        reserve = self._reserves.get(job_id, NO_RESERVE)
+        if job_id in self._learned:
+            return find_chance(room, reserve, uncertain.steps_error, uncertain.confidence)
+        slow, planned = self.speeds, self._bases[job_id].planned
+        fast = find_chance(room / planned, reserve, uncertain.spread, uncertain.confidence)
+        if not slow.share:
+            return fast
+        late = find_chance(room * slow.factor / planned, reserve, uncertain.spread, uncertain.confidence)
+        return fast + slow.share * (late - fast)
 
     def _find_pool(self) -> Pool:
         """The nodes that work, as a cluster of their own."""
@@ -206,23 +259,52 @@ class Beliefs:
         return Pool(group.device_type, nodes, _make_cluster(len(nodes), group, self.cluster.nodes_per_rack))
 
     def _learn(self, now_s: float, snapshot: Snapshot) -> bool:
-        """Note the speeds that have shown; whether there were any."""
-        before = len(self._learned)
+        """Note the speeds that have shown where jobs are now; whether one is another than was known."""
+        changed = False
         for job_id, view in snapshot.jobs.items():
             progress = view.progress
-            steps_s = now_s - max(progress.since_s, progress.paused_until_s)
-            if view.share and steps_s >= LEARNED_S and job_id not in self._learned:
-                self._learned.add(job_id)
-                stated = self.stated[job_id]
-                curve = stated.curve.scaled(progress.rate / stated.curve.rate(view.share))
-                measured = replace(self.uncertain, speed_error=0.0)
-                self._known[job_id] = self._reserve(measured.expect(replace(stated, curve=curve)))
-        return len(self._learned) > before
+            begun_s = max(progress.since_s, progress.paused_until_s)
+            measured_s, known = self._learned.get(job_id, (-inf, 0.0))
+            if not view.share or now_s - begun_s < LEARNED_S or measured_s == begun_s:
+                continue
+            stated = self.stated[job_id]
+            factor = progress.rate / stated.curve.rate(view.share)
+            self._learned[job_id] = begun_s, factor
+            self.speeds.note(factor, self.uncertain.speed_error)
+            if not isclose(factor, known, rel_tol=1e-9):
+                measured = replace(stated, curve=stated.curve.scaled(factor))
+                self._rest_on(replace(self.uncertain, speed_error=0.0).expect(measured), 1.0)
+                changed = True
+        return changed
+
+    def _renew(self, snapshot: Snapshot) -> bool:
+        """Let jobs that are promised nothing yet have the reserves of what was seen since; whether one changes."""
+        changed, seen = False, (self.log.failures, self.speeds.planned(self.uncertain.confidence))
+        for job_id, view in snapshot.jobs.items():
+            basis = self._bases.get(job_id)
+            if basis is None:
+                self._expect(job_id)
+            elif view.promise is None and basis[1:] != (seen if job_id not in self._learned else (seen[0], 1.0)):
+                changed = True
+                if job_id in self._learned:
+                    self._rest_on(basis.job, 1.0)
+                else:
+                    self._expect(job_id)
+        return changed
+
+    def _expect(self, job_id: JobId) -> None:
+        """Believe of a job that has not run what is had of it with the wanted confidence."""
+        planned = self.speeds.planned(self.uncertain.confidence)
+        job = self.uncertain.expect(self.stated[job_id])
+        self._rest_on(job if planned == 1.0 else replace(job, curve=job.curve.scaled(planned)), planned)
+
+    def _rest_on(self, job: Job, planned: float) -> None:
+        """Believe this of a job, with the reserve for faults that was seen to be needed up to now."""
+        self._bases[job.id] = Basis(job, self.log.failures, planned)
+        self._known[job.id] = self._reserve(job)
 
     def _believe(self, now_s: float, view: JobView, pool: Pool) -> JobView:
-        job = self._known.get(view.job.id)
-        if job is None:
-            job = self._known[view.job.id] = self._reserve(self.uncertain.expect(self.stated[view.job.id]))
+        job = self._known[view.job.id]
         done = view.job.work - view.progress.work_left_at(now_s)
         left = max(job.work - done, OVERRUN * job.work)
         rate = job.curve.rate(view.share) if view.share else 0.0

@@ -105,4 +105,4 @@ def hold(name: str, share: int, speeds: dict[int, float], priority: int = 0) -> 
 )
 def test_what_is_held_is_kept_as_far_as_it_goes_the_important_first(devices: int, kept: dict[str, int]) -> None:
     views = [hold("a", 4, POWERS), hold("b", 2, POWERS), hold("c", 3, ODD, priority=1), hold("d", 0, RIGID)]
-    assert keep_held(views, devices) == kept
+    assert keep_held(0.0, views, devices) == kept

@@ -22,7 +22,15 @@ from springtide.placement.buddy import Placement, arrange
 from springtide.placement.feasibility import Horizon, check_plans, find_last_followed_s
 from springtide.placement.move_costs import ROUNDING_S
 from springtide.policies.planning import filling
-from springtide.policies.planning.best_effort import USAGE, Usage, keep_held, next_starving_s, share_out, write_usage
+from springtide.policies.planning.best_effort import (
+    USAGE,
+    Usage,
+    find_urgent,
+    keep_held,
+    next_starving_s,
+    share_out,
+    write_usage,
+)
 from springtide.policies.planning.filling import Ints
 from springtide.policies.planning.open_answers import THRIFT, next_change_s, replan
 from springtide.policies.planning.plan_table import (
@@ -41,7 +49,8 @@ class Caution(IntEnum):
     """How much a proposal may change: each step leaves out what may have made the one before impossible to place."""
 
     GROW = 0  # admit newcomers and hand out spare devices
-    STEADY = 1  # the same, but nobody who is not promised makes others move: see `_hold_still`, `keep_held`
+    # the same, but of those who are not promised only urgent ones make others move: see `_hold_still`, `keep_held`
+    STEADY = 1
     CLOSED = 2  # only follow the plans in force, as steadily
     AFRESH = 3  # admit no one, and look for other plans
     UNCHECKED = (
@@ -49,6 +58,24 @@ class Caution(IntEnum):
     )
     ALONE = 5  # the same, and whoever is not promised leaves its devices, to start again a moment later where it fits
     ANYHOW = 6  # follow the plans in force, whoever must be moved
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """How a cautious proposal seats urgent jobs: best-effort jobs that have starved, or go before one that runs.
+
+    First nobody stops for whom there are devices by count. If a promised job would have to move, those who come after
+    the urgent ones stop, too, and if that does not help, those for whom it would have to are `blocked`.
+    """
+
+    blocked: frozenset[JobId] = frozenset()
+    clears: bool = False
+
+    def follow(self, pushing: frozenset[JobId]) -> "Attempt | None":
+        """The attempt after this one was refused, where these made a promised job move; None if nobody did."""
+        if not pushing:
+            return None
+        return Attempt(self.blocked | pushing) if self.clears else Attempt(self.blocked, True)
 
 
 @dataclass(slots=True)
@@ -64,6 +91,9 @@ class Draft:
     usage: Usage | None = None  # of the users, where several share the cluster
     tight: tuple[JobId, ...] = ()  # promised, with little slack: they grew before best-effort jobs got anything
     patience: float = 0.0  # a job grows only if it then ends earlier by more than this many pauses
+    attempt: Attempt = field(default_factory=Attempt)
+    urgent: tuple[JobId, ...] = ()  # best-effort jobs that start although others must move for it
+    pushing: frozenset[JobId] = frozenset()  # those of them for which promised jobs would move
 
 
 AGAIN_S = 1.0  # after which those that left for promised jobs are seated again
@@ -81,14 +111,18 @@ def decide_firmly(now_s: float, snapshot: Snapshot, propose: Propose) -> Decisio
         unpromised = draft.tentative or (draft.best_effort and draft.by_size)
         if caution in (Caution.STEADY, Caution.ALONE) and not unpromised:
             continue  # it would be the proposal before
-        table = open_table(now_s, snapshot)
-        draft = propose(table, snapshot, caution)
-        if caution is Caution.AFRESH and not replan(table):
-            continue
-        reserved = reserve(table)
-        decision = conclude(table, snapshot, draft, caution)
-        if decision is not None:
-            return replace(decision, promises={**decision.promises, **reserved}) if reserved else decision
+        attempt: Attempt | None = Attempt()
+        while attempt is not None:
+            table = open_table(now_s, snapshot)
+            draft = propose(table, snapshot, caution)
+            draft.attempt = attempt
+            if caution is Caution.AFRESH and not replan(table):
+                break
+            reserved = reserve(table)
+            decision = conclude(table, snapshot, draft, caution)
+            if decision is not None:
+                return replace(decision, promises={**decision.promises, **reserved}) if reserved else decision
+            attempt = attempt.follow(draft.pushing)
     raise AssertionError("plans are followed anyhow")
 
 
@@ -149,8 +183,13 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     change_s, grows = filling.look_ahead(table.columns, promised, table.now_s)
     # If no plan starts or grows later, devices only come free, and what is placed now is all there is to place.
     checks = grows and caution not in (Caution.UNCHECKED, Caution.ALONE)
+    draft.pushing = frozenset(placement.pushing).intersection(draft.urgent)
+    unchecked = caution is Caution.UNCHECKED and draft.pushing
     if caution is not Caution.ANYHOW and (
-        placement.forced or final is None or (checks and not _is_certified(table, snapshot, placement, final))
+        placement.forced
+        or final is None
+        or unchecked
+        or (checks and not _is_certified(table, snapshot, placement, final))
     ):
         return None
     final = final or _postpone(table, placement, decision)
@@ -210,15 +249,29 @@ def _seat_by_size(table: PlanTable, draft: Draft, promised: Ints, caution: Cauti
     spare = int(table.capacity.free[0])
     if caution is Caution.GROW:
         chosen = share_out(table.now_s, draft.best_effort, spare, draft.usage)
+    elif caution is Caution.ALONE:
+        chosen = {}
     else:
-        chosen = keep_held(draft.best_effort, 0 if caution is Caution.ALONE else spare)
+        chosen = _keep_seats(table, draft, spare, caution)
     table.add_all(draft.best_effort)
     _plan_shares(table, draft, chosen)
 
 
+def _keep_seats(table: PlanTable, draft: Draft, spare: int, caution: Caution) -> dict[JobId, int]:
+    """What best-effort jobs keep, and the least share of those that are urgent and may start."""
+    now_s, attempt = table.now_s, draft.attempt
+    urgent = [] if caution is Caution.ANYHOW else find_urgent(now_s, draft.best_effort)
+    urgent = [view for view in urgent if view.job.id not in attempt.blocked]
+    chosen = keep_held(now_s, draft.best_effort, spare, urgent, attempt.clears)
+    draft.urgent = tuple([view.job.id for view in urgent if view.job.id in chosen])
+    if draft.urgent and attempt.clears:
+        draft.wake_at_s = min(draft.wake_at_s, now_s + AGAIN_S)
+    return chosen
+
+
 def _start_waiting(table: PlanTable, draft: Draft) -> None:
-    """Plans for the best-effort jobs that hold nothing, on what the steady ones leave."""
-    waiting = [view for view in draft.best_effort if not view.share]
+    """Plans for the other best-effort jobs that hold nothing, on what the steady and the urgent ones leave."""
+    waiting = [view for view in draft.best_effort if not view.share and view.job.id not in draft.urgent]
     _plan_shares(table, draft, share_out(table.now_s, waiting, int(table.capacity.free[0]), draft.usage))
 
 

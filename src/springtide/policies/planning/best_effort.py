@@ -76,8 +76,7 @@ def share_out(now_s: float, views: Sequence[JobView], devices: int, usage: Usage
     """The share of each job that gets devices, given how many there are for all of them."""
     weights = weigh_jobs(now_s, views, usage)
     queue: list[tuple[float, float, float, int, int]] = [
-        (-view.job.priority, min(starves_at_s(view, now_s) - now_s, 0.0), -weights[position], position, 0)
-        for position, view in enumerate(views)
+        (*rank(view, now_s), -weights[position], position, 0) for position, view in enumerate(views)
     ]
     heapify(queue)
     chosen: dict[JobId, int] = {}
@@ -106,14 +105,54 @@ def keep_shares(views: Iterable[JobView], chosen: dict[JobId, int], devices: int
     return chosen
 
 
-def keep_held(views: Iterable[JobView], devices: int) -> dict[JobId, int]:
-    """What each job holds, or the most of it that is left, the important first: nobody else moves."""
+def rank(view: JobView, now_s: float) -> tuple[float, float]:
+    """Who goes before others for its first devices: higher priorities, then who has waited too long, longest first."""
+    starving_s = starves_at_s(view, now_s)
+    return -view.job.priority, starving_s if starving_s <= now_s else inf
+
+
+def rank_steadily(view: JobView, now_s: float) -> tuple[float, float]:
+    """The same where nobody moves without need: who starved and runs gives way to who has starved as long again."""
+    first, starving_s = rank(view, now_s)
+    return first, starving_s - STARVED_S if view.share else starving_s
+
+
+def find_urgent(now_s: float, views: Iterable[JobView]) -> list[JobView]:
+    """The jobs that hold nothing and have starved, or go before one that runs by priority; the first ones first."""
+    seen = list(views)
+    lowest = min((view.job.priority for view in seen if view.share), default=inf)
+    urgent = [
+        view for view in seen if not view.share and (view.job.priority > lowest or starves_at_s(view, now_s) <= now_s)
+    ]
+    return sorted(urgent, key=lambda view: (rank(view, now_s), size(view, now_s)))
+
+
+def keep_held(
+    now_s: float, views: Iterable[JobView], devices: int, urgent: Sequence[JobView] = (), clears: bool = False
+) -> dict[JobId, int]:
+    """What each job holds, or the most of it that is left, the important first: nobody else moves.
+
+    Jobs that hold nothing and are `urgent` get their least share before others keep more than theirs, and before those
+    that come after them keep anything; if it `clears`, none of those after the first of them does.
+    """
+    running = sorted([view for view in views if view.share], key=lambda view: rank_steadily(view, now_s))
+    if urgent and clears:
+        running = [view for view in running if rank_steadily(view, now_s) <= rank_steadily(urgent[0], now_s)]
     chosen: dict[JobId, int] = {}
-    for view in sorted(views, key=lambda view: -view.job.priority):
-        fitting = [share for share in view.job.curve.levels if share <= min(view.share, devices)]
+    if urgent:
+        last = rank_steadily(urgent[-1], now_s)
+        ahead = [view for view in running if rank_steadily(view, now_s) <= last]
+        for view in sorted([*ahead, *urgent], key=lambda view: rank_steadily(view, now_s)):
+            least = view.job.curve.levels[0]
+            if least <= devices and (not view.share or least <= view.share):
+                chosen[view.job.id] = least
+                devices -= least
+    for view in running:
+        held = chosen.pop(view.job.id, 0)
+        fitting = [share for share in view.job.curve.levels if share <= min(view.share, devices + held)]
         if fitting:
             chosen[view.job.id] = fitting[-1]
-            devices -= fitting[-1]
+            devices -= fitting[-1] - held
     return chosen
 
 

@@ -26,6 +26,7 @@ from springtide.policies.planning.best_effort import (
     USAGE,
     Usage,
     next_starving_s,
+    rank,
     read_usage,
     starves_at_s,
     weigh_jobs,
@@ -163,10 +164,7 @@ def rank_best_effort(pooled: PoolDecisions, usage: Usage | None) -> list[JobView
     now_s, jobs = pooled.now_s, pooled.snapshot.jobs.values()
     views = [view for view in jobs if view.job.best_effort and view.job.typed is not None]
     weights = [0.0] * len(views) if usage is None else weigh_jobs(now_s, views, usage)
-    ranked = [
-        (-view.job.priority, min(starves_at_s(view, now_s) - now_s, 0.0), -weight, view.job.index, view)
-        for view, weight in zip(views, weights, strict=True)
-    ]
+    ranked = [(*rank(view, now_s), -weight, view.job.index, view) for view, weight in zip(views, weights, strict=True)]
     return [view for *_, view in sorted(ranked, key=itemgetter(0, 1, 2, 3))]
 
 

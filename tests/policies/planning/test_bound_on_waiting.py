@@ -1,0 +1,142 @@
+"""Nobody waits longer than the bound while promises leave its least share, also where the bold proposal is refused."""
+
+from collections.abc import Mapping
+from math import inf
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.policies.replays import JobSketch, build_jobs, check, run
+
+from springtide.core.decisions import Decision, JobView, Snapshot
+from springtide.core.devices import Devices, count_devices, parse_cluster
+from springtide.core.jobs import JobId, Overhead
+from springtide.policies.planning import admission, best_effort
+from springtide.policies.planning.plan_table import PlanTable
+from springtide.policies.springtide import springtide
+from springtide.simulator.engine import Observer, Simulation
+
+BOUND_S = 100.0  # what the tests take for three days
+ONE, PAIR, GANG = {1: 1.0}, {2: 2.0}, {4: 4.0}
+SPEEDS = (ONE, PAIR, GANG, {1: 1.0, 2: 1.9, 4: 3.5})
+TEN = Overhead(base_s=10.0)
+
+
+@pytest.fixture(autouse=True)
+def bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound that a short workload reaches."""
+    monkeypatch.setattr(best_effort, "STARVED_S", BOUND_S)
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Placement that never accepts the boldest proposal."""
+    real = admission.conclude
+
+    def conclude(
+        table: PlanTable, snapshot: Snapshot, draft: admission.Draft, caution: admission.Caution
+    ) -> Decision | None:
+        return None if caution is admission.Caution.GROW else real(table, snapshot, draft, caution)
+
+    monkeypatch.setattr(admission, "conclude", conclude)
+
+
+def split_a_node(gang: JobSketch) -> list[JobSketch]:
+    """Two promised jobs that cannot move keep the free devices of one node apart; five small jobs hold the rest."""
+    tight = JobSketch(2000, 0, deadline_s=2010, speeds=ONE, overhead=TEN)
+    between = JobSketch(20, 1, speeds=ONE, overhead=TEN)
+    also_tight = JobSketch(2000, 2, deadline_s=2012, speeds=ONE, overhead=TEN)
+    small = [JobSketch(5000, 3, speeds=ONE, overhead=TEN) for _ in range(5)]
+    pair = JobSketch(20_000, 5, speeds=PAIR, overhead=TEN)
+    return [tight, between, also_tight, *small, pair, gang]
+
+
+def test_a_starved_gang_starts_although_another_job_cannot_be_placed() -> None:
+    replay = run(springtide, split_a_node(JobSketch(40_000, 5, speeds=GANG, overhead=TEN)), "2x4:cpu")
+    assert replay.first_start("j") == 5 + BOUND_S
+    assert replay.finishes["a"] <= 2010 + 1e-6 and replay.finishes["c"] <= 2012 + 1e-6
+
+
+def test_a_higher_priority_starts_although_another_job_cannot_be_placed() -> None:
+    gang = JobSketch(40_000, BOUND_S + 50, speeds=GANG, overhead=TEN, priority=1)
+    assert run(springtide, split_a_node(gang), "2x4:cpu").first_start("j") == BOUND_S + 50
+
+
+def test_a_job_starts_at_the_very_instant_at_which_it_has_waited_long_enough() -> None:
+    sketches = [JobSketch(5000, 0, speeds=ONE) for _ in range(4)]
+    assert run(springtide, [*sketches, JobSketch(40_000, 5, speeds=GANG)]).first_start("e") == 5 + BOUND_S
+
+
+@pytest.mark.usefixtures("refused")
+@settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.sampled_from((0.0, 0.0, 7.0, 40.0)),
+            st.integers(5, 600),
+            st.sampled_from((inf, inf, inf, 1.1, 3.0)),
+            st.sampled_from(SPEEDS),
+            st.sampled_from((0, 0, 0, 1, 2)),
+        ),
+        min_size=2,
+        max_size=12,
+    ),
+    cluster=st.sampled_from(("1x5:cpu", "1x7:cpu", "3x3:cpu")),
+)
+def test_who_has_waited_long_enough_goes_first(
+    rows: list[tuple[float, int, float, dict[int, float], int]], cluster: str
+) -> None:
+    sketches, submit_s = [], 0.0
+    for gap_s, work, stretch, speeds, priority in rows:
+        submit_s += gap_s
+        duration_s = work / next(iter(speeds.values()))
+        deadline_s = submit_s + stretch * duration_s
+        sketches.append(JobSketch(work, submit_s, 1, deadline_s, speeds, TEN, priority if deadline_s == inf else 0))
+    jobs = build_jobs(sketches)
+    watch = BoundWatch()
+    watch.simulation = Simulation(parse_cluster(cluster), watch.decide, watch)
+    watch.simulation.run(jobs)
+    for job in jobs:
+        if job.id in watch.promised:
+            assert watch.finishes[job.id] <= job.deadline_s + 1e-6
+
+
+class BoundWatch(Observer):
+    """Checks each decision: whoever waits beyond the bound could not be given its least share."""
+
+    def __init__(self) -> None:
+        self.promised: set[JobId] = set()
+        self.finishes: dict[JobId, float] = {}
+        self.simulation: Simulation
+
+    def finished(self, last: JobView, final: JobView, now_s: float) -> None:
+        self.finishes[last.job.id] = now_s
+
+    def decide(self, now_s: float, snapshot: Snapshot) -> Decision:
+        """The policy's decision, looked at."""
+        decision = check(springtide, now_s, snapshot)
+        self.promised |= {job_id for job_id, answer in decision.answers.items() if answer.promised}
+        self._look(now_s, snapshot, decision.allocations)
+        return decision
+
+    def _look(self, now_s: float, snapshot: Snapshot, allocations: Mapping[JobId, Devices]) -> None:
+        held = {job_id: count_devices(allocations.get(job_id, view.devices)) for job_id, view in snapshot.jobs.items()}
+        unpromised = [view for view in snapshot.jobs.values() if view.job.best_effort]
+        for view in unpromised:
+            if held[view.job.id] or best_effort.starves_at_s(view, now_s) > now_s:
+                continue
+            left = snapshot.cluster.total - sum(held.values())
+            for other in unpromised:
+                least = other.job.curve.levels[0] if goes_first(other, view, now_s) else 0
+                left += max(held[other.job.id] - least, 0)
+            assert left < view.job.curve.levels[0], f"{view.job.id} waits at {now_s} s beside {left} devices"
+
+
+def goes_first(other: JobView, view: JobView, now_s: float) -> bool:
+    """Whether another job may hold devices while a starved one waits: more important, or starved nearly as long."""
+    starved_s, as_long_s = best_effort.starves_at_s(other, now_s), best_effort.starves_at_s(view, now_s)
+    if other.job.priority != view.job.priority:
+        return other.job.priority > view.job.priority
+    return starved_s <= now_s and starved_s - (BOUND_S if other.share else 0.0) <= as_long_s
