@@ -15,10 +15,10 @@ class Walk:
     """A step's part: turns of workers, looked at as those of a run are."""
 
     def __init__(self, *models: nn.Module) -> None:
-        self.memory, self.models = TurnMemory(), models
+        self.memory, self.models, self.turns = TurnMemory(), models, FIRST + 1
 
     def __iter__(self) -> Iterator[torch.Tensor]:
-        for _ in range(FIRST + 1):
+        for _ in range(self.turns):
             self.memory.begin_turn(self.models)
             yield torch.ones(4)
             self.memory.end_turn(self.models)
@@ -181,6 +181,17 @@ COUNTING += [give_to_a_function, count_in_an_object]
 def test_numbers_that_gradients_depend_on_are_refused(script: Callable[[Walk], None]) -> None:
     with pytest.raises(JobError, match=r"carries a number from the turn of .* Take step.number"):
         script(Walk())
+
+
+def test_each_walk_of_a_step_is_looked_at() -> None:
+    walk, i = Walk(), 0
+    walk.turns = 2
+    for x in walk:
+        (x * WEIGHT).sum().backward()
+    with pytest.raises(JobError, match="`i` carries a number"):
+        for x in walk:
+            ((x * WEIGHT).sum() * i).backward()
+            i += 1
 
 
 def test_a_place_in_a_step_is_counted_by_the_step() -> None:

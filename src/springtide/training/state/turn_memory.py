@@ -46,8 +46,8 @@ class TurnMemory:
         self.seen: Counter[tuple[str, str]] = Counter()
         self.changes: Counter[tuple[str, str]] = Counter()
         self.generators = GeneratorWatch()
-        #: The variables that gradients depend on, by the code of the loop over a step.
-        self.trained: dict[CodeType, Names] = {}
+        #: The variables that gradients depend on, by the code and the place in it of a loop over a step.
+        self.trained: dict[tuple[CodeType, int], Names] = {}
 
     @property
     def is_over(self) -> bool:
@@ -90,9 +90,10 @@ class TurnMemory:
         frame = find_walking()
         if frame is None:
             return frozenset()
-        if frame.f_code not in self.trained:
-            self.trained[frame.f_code] = find_trained(frame)
-        return self.trained[frame.f_code]
+        key = frame.f_code, frame.f_lasti
+        if key not in self.trained:
+            self.trained[key] = find_trained(frame)
+        return self.trained[key]
 
 
 def refuse_variables() -> None:
