@@ -25,6 +25,8 @@ class Base(torch.nn.Module):
         super().__init__()
         self._cached, self._hooked = 0, {}
     def enter(self): self._cached += 1
+class Stream(Average):
+    def __iter__(self): return iter(())
 class Wide(torch.optim.Optimizer):
     def __init__(self, ps):
         super().__init__(ps, {})
@@ -54,6 +56,7 @@ def go(text: str, saved: dict[str, Any] | None = None, **more: Any) -> tuple[dic
         vars(run).update({name: [one] for name, one in parts.items()})
 
     steps = Steps(run, saved)
+    more["begin"] = lambda: run.objects.begin(run)  # as `run.epochs` does
     space = run_script(text, steps, nn.Linear(1, 1), give=give, **more)  # type: ignore[arg-type]
     return space, steps
 
@@ -181,6 +184,13 @@ for step in loader:
     assert (data.reads, data.file, data.lines, second.lost) == (0, None, [], [])
 
 
+def test_what_the_first_epochs_own_lines_set_comes_back() -> None:
+    text = DATA + "begin()\nif True:\n    data.noise = 0.5\nfor step in loader: pass"
+    _, first = go(text)
+    after, _ = go(DATA + "begin()\nfor step in loader: break", first.captured)
+    assert first.captured["values"] == {"prepared data.dataset.noise": 0.5} and after["data"].noise == 0.5
+
+
 def test_a_cache_that_reading_fills_is_the_process_own() -> None:
     text = """
 class Cached(torch.utils.data.Dataset):
@@ -269,14 +279,17 @@ for step in loader:
 def test_objects_of_packages_are_kept_by_what_they_say_themselves(package: ModuleType) -> None:
     text = """
 average, around, criterion = package.Average(torch.zeros(2)), package.Around(), nn.CrossEntropyLoss(label_smoothing=0.5)
+stream = package.Stream(torch.zeros(2))
 nn.init.zeros_(around.ema.weight)
 for step in loader:
-    average.update(); around.ema.weight.data.add_(1); around.seen += 1; criterion.label_smoothing *= 0.5
+    average.update(); stream.update(); around.ema.weight.data.add_(1); around.seen += 1
+    criterion.label_smoothing *= 0.5
 """
     _, after, second = go_on(text, package=package)
     assert after["average"].count == STEPS and after["average"].shadow[0].tolist() == [3, 3]
     assert torch.equal(after["around"].ema.weight, torch.full((2, 2), 3.0)) and after["around"].seen == 0
     assert after["criterion"].label_smoothing == 0.0625 and second.lost == []
+    assert after["stream"].count == 0  # where data stand is in the run's own state
 
 
 def test_objects_of_the_scripts_other_modules_are_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

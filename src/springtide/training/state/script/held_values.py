@@ -77,10 +77,13 @@ def count_numbers(value: Any) -> int:
 
 
 def is_stateful(value: Any) -> bool:
-    """Whether a value is an object of a package with a state to save and to load, as a library's average of weights."""
+    """Whether a value is an object of a package with a state to save and to load, as a library's average of weights.
+
+    What is walked over has a place in data for its state, which the run knows itself.
+    """
     kind = type(value)
     has_both = all(callable(getattr(kind, name, None)) for name in ("state_dict", "load_state_dict"))
-    return has_both and not issubclass(kind, CONTAINERS)
+    return has_both and not hasattr(kind, "__iter__")
 
 
 def read_state(value: Any) -> Any:
