@@ -1,12 +1,13 @@
 """One server at a time on a PostgreSQL: the lock, the lease, and the epoch that every transaction checks."""
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import text
 
-from springtide.control.storage.database.databases import find_address, is_unavailable
+from springtide.control.storage.database.databases import find_address, is_unavailable, open_engine
 from springtide.control.storage.leadership import LEASE_S, Leadership, LostLeadError
 from springtide.control.storage.records import UserRecord
 from springtide.control.storage.store import Batch, Store
@@ -110,6 +111,33 @@ def test_a_session_that_broke_is_renewed_while_nobody_else_has_taken_over(leads:
     assert second.wait(10)
     first.renew()
     assert first.lost
+
+
+def test_a_session_that_the_database_does_not_know_to_be_broken_costs_no_lead(leads: list[Leadership]) -> None:
+    first, second = leads
+    assert first.wait(10)
+    first.ended.set()
+    first.thread.join()
+    broken, first.session, first.has_lock = first.session, None, False  # as where a cable was cut: nobody is told
+    assert broken is not None
+    until_s = time.monotonic() + 30.0
+    while not first.has_lock and not first.lost and time.monotonic() < until_s:
+        first.renew()
+    assert first.is_current and first.has_lock and not second.try_take()
+    broken.invalidate()
+    broken.close()
+
+
+def test_a_silent_network_is_noticed_unless_the_owner_of_the_address_says_otherwise(database: str) -> None:
+    given = find_address(f"{database}{'&' if '?' in database else '?'}tcp_user_timeout=60000&keepalives_idle=60")
+    for address, expected in ((find_address(database), ("10000", "5")), (given, ("60000", "60"))):
+        lead, engine = Leadership(address, "http://127.0.0.1:1"), open_engine(address)
+        with engine.connect() as connection:
+            for one in (connection, lead.connect()):
+                told = one.connection.dbapi_connection.info.get_parameters()  # type: ignore[union-attr]
+                assert (told["tcp_user_timeout"], told["keepalives_idle"], told["keepalives_count"]) == (*expected, "3")
+        engine.dispose()
+        lead.close()
 
 
 def test_a_database_that_is_not_there_is_told() -> None:

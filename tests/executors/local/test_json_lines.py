@@ -1,5 +1,6 @@
 """Lines never make their owner wait, whatever the peer does, and sockets may lie in deep folders."""
 
+import errno
 import os
 import socket
 from collections.abc import Iterator
@@ -30,6 +31,24 @@ def test_whole_messages_come_out_however_they_come_in(ends: Ends) -> None:
     assert lines.read() == [{"b": 2}]
     assert lines.read() == [] and lines.open
     peer.close()
+    assert lines.read() == [] and not lines.open
+
+
+class SilentSocket:
+    """A line whose other end has not answered for a quarter of an hour."""
+
+    def setblocking(self, flag: bool) -> None:
+        pass
+
+    def recv(self, size: int) -> bytes:
+        raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_line_that_times_out_has_ended() -> None:
+    lines = JsonLines(SilentSocket())  # type: ignore[arg-type]
     assert lines.read() == [] and not lines.open
 
 

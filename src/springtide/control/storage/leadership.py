@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
+from springtide.control.storage.database.connections import choose_arguments
 from springtide.errors import StateError
 
 LEASE_S = 5.0  # without a sign of life; then another may take over
@@ -40,6 +41,11 @@ LOOK = text(
 END_SESSIONS = text(
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
     "WHERE application_name = :holder AND datname = current_database() AND pid <> pg_backend_pid()"
+)
+END_BROKEN = text(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+    "WHERE application_name = :holder AND datname = current_database() AND pid <> pg_backend_pid() "
+    "AND pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted)"
 )
 # A changed primary key locks the row against the share locks of CHECK; a renewal, which changes no key, does not.
 TAKE = text(
@@ -70,9 +76,11 @@ class Leadership:
     def __init__(self, address: URL, url: str) -> None:
         self.holder = f"springtide-{secrets.token_hex(8)}"  # all sessions of this server bear this name
         self.url = url
-        options = {"application_name": self.holder, "connect_timeout": CONNECT_S}
+        options = choose_arguments(address, self.holder, CONNECT_S)
         self.engine: Engine = create_engine(address, connect_args=options, isolation_level="AUTOCOMMIT")
         self.session: Connection | None = None
+        #: Whether that session has the lock.
+        self.has_lock = False
         self.epoch = 0
         self.renewed_s = read_steady_s()
         self.lost = ""
@@ -89,6 +97,7 @@ class Leadership:
                 logger.warning("the server at %s has not been heard for %.1f s; ending it", leader.url, leader.age_s)
                 session.execute(END_SESSIONS, {"holder": leader.holder})
             return False
+        self.has_lock = True
         session.execute(CREATE)
         session.execute(FIRST_ROW)
         former = self.look()
@@ -150,11 +159,20 @@ class Leadership:
                 self.hang_up()
 
     def renew(self) -> None:
-        """Say that this server lives; after its session broke it has the lead still if the lock and the row are its."""
-        now_s, broke = read_steady_s(), self.session is None
-        session = self.connect()
-        has_lock = not broke or bool(session.execute(TRY_LOCK).scalar_one())
-        if not has_lock or session.execute(RENEW, {"epoch": self.epoch}).rowcount == 0:
+        """Say that this server lives; after its session broke it has the lead still if the lock and the row are its.
+
+        The database may not know yet that a session broke, and keep the lock for it: as long as the row says that
+        nobody has taken over, that session is ended, and the next turn gets the lock or another server does.
+        """
+        now_s, session = read_steady_s(), self.connect()
+        self.has_lock = self.has_lock or bool(session.execute(TRY_LOCK).scalar_one())
+        if not self.has_lock:
+            leader = self.look()
+            if leader is None or leader.epoch != self.epoch:
+                self.lose()
+            elif session.execute(END_BROKEN, {"holder": self.holder}).all():
+                logger.warning("the database kept the lock for a session of ours that broke; that one is ended")
+        elif session.execute(RENEW, {"epoch": self.epoch}).rowcount == 0:
             self.lose()
         else:
             self.renewed_s = now_s
@@ -183,7 +201,7 @@ class Leadership:
 
     def hang_up(self) -> None:
         """Let go of the session, and with it of the lock."""
-        session, self.session = self.session, None
+        session, self.session, self.has_lock = self.session, None, False
         if session is not None:
             session.invalidate()
             session.close()

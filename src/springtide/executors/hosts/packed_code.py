@@ -3,6 +3,7 @@
 import hashlib
 import io
 import tarfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from springtide.executors.hosts.host_messages import CodePart, encode
 
 #: Of one message: beats pass between two of them.
 PART_BYTES = 1 << 20
+#: An archive that no host has asked for in so long, and no start has named, goes; it is packed again if need be.
+KEPT_S = 3600.0
 
 
 class PackedCode:
@@ -20,6 +23,8 @@ class PackedCode:
         self.folder = folder
         #: By the folder that was packed, which never changes: it is named by its content.
         self.digests: dict[str, str] = {}
+        #: When each archive was last named or read.
+        self.used_s: dict[str, float] = {}
 
     def pack(self, source: str) -> str:
         """Have a folder packed; returns the digest of the archive."""
@@ -32,12 +37,23 @@ class PackedCode:
                     file.write(chunk)
             building.replace(self.folder / sign.hexdigest())
             self.digests[source] = sign.hexdigest()
+        self.used_s[self.digests[source]] = time.monotonic()
+        self.prune(time.monotonic())
         return self.digests[source]
+
+    def prune(self, now_s: float) -> None:
+        """Remove the archives that nobody has used for a while."""
+        past = {digest for digest, used_s in self.used_s.items() if now_s - used_s >= KEPT_S}
+        for digest in past:
+            (self.folder / digest).unlink(missing_ok=True)
+            del self.used_s[digest]
+        self.digests = {source: digest for source, digest in self.digests.items() if digest not in past}
 
     def read(self, digest: str, offset: int) -> CodePart:
         """A piece of an archive; none of an earlier lead's is here."""
         try:
             with (self.folder / digest).open("rb") as file:
+                self.used_s[digest] = time.monotonic()
                 file.seek(offset)
                 return CodePart("code", digest, encode(file.read(PART_BYTES)))
         except OSError as error:

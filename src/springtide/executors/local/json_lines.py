@@ -97,7 +97,9 @@ class JsonLines:
             while self.open and len(chunks) << 16 < TURN_BYTES:
                 try:
                     chunk = self.line.recv(1 << 16)
-                except ConnectionError:
+                except BlockingIOError:
+                    raise
+                except OSError:  # reset, timed out, no way there any more
                     chunk = b""
                 self.open = bool(chunk)
                 chunks.append(chunk)

@@ -13,6 +13,7 @@ from sqlalchemy import Engine, Executable, Table, create_engine, event
 from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DataError, IntegrityError, ProgrammingError
 
+from springtide.control.storage.database.connections import choose_arguments
 from springtide.control.storage.leadership import LostLeadError
 from springtide.errors import InputError
 
@@ -67,7 +68,7 @@ def open_engine(address: URL, name: str = "") -> Engine:
     statement: they are shown to others than whose values those are.
     """
     if not address.drivername.startswith("sqlite"):
-        arguments = {"application_name": name} if name else {}
+        arguments = choose_arguments(address, name)
         return create_engine(address, pool_pre_ping=True, connect_args=arguments, hide_parameters=True)
     engine = create_engine(address, hide_parameters=True)
     event.listen(engine, "connect", _set_pragmas)
