@@ -31,7 +31,7 @@ from springtide.integrations.lightning.lightning_checks import (
 from springtide.integrations.lightning.loop_memory import LoopMemory
 from springtide.integrations.lightning.sampled_data import LogicalEnvironment, SampledData
 from springtide.integrations.lightning.toggles import WorkerToggles
-from springtide.integrations.lightning.turn_counts import Progress, Schedules, TurnCounts
+from springtide.integrations.lightning.turn_counts import LoopProgress, Schedules, TurnCounts
 from springtide.integrations.lightning.turn_threads import TurnThread
 from springtide.integrations.lightning.whole_data import draw_as_ranks, make_whole
 from springtide.integrations.stock_steps import StockSteps
@@ -357,7 +357,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         """Call Lightning's closure for each batch of the update, of each logical worker here."""
         self.clearing.begin(optimizer)
         result, first = None, self.run.local[0]
-        counts = TurnCounts(Progress(self.clearing.loop.optim_progress))
+        counts = TurnCounts(LoopProgress(self.clearing.loop.optim_progress))
         for _ in self.step:
             worker = self.step.worker.rank
             self.is_first_turn = worker == first
@@ -395,7 +395,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
     def walk_segment(self, calls: dict[int, TurnThread], rest: list[Any], named: dict[str, Any]) -> list[Any]:
         """Let every worker's call run to its next step or its end; the parameters whose gradients it has cleared."""
         module, cleared = self.lightning_module, []
-        counts = TurnCounts(Progress(module.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress))
+        counts = TurnCounts(LoopProgress(module.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress))
         schedules = TurnCounts(Schedules([config.scheduler for config in self.lr_scheduler_configs]))
         had = [parameter for parameter in module.parameters() if parameter.grad is not None]
         for _ in self.step:

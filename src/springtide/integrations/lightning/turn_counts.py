@@ -24,7 +24,7 @@ class TurnCounts:
         self.progress.load_state_dict(self.after)
 
 
-class Progress:
+class LoopProgress:
     """One of Lightning's progresses, which are small objects full of integers; its own copy of one takes 70 us."""
 
     def __init__(self, progress: Any) -> None:

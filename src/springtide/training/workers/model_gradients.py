@@ -15,6 +15,7 @@ from springtide.errors import JobError, NondeterminismError
 from springtide.training.group.groups import Group
 from springtide.training.group.rosters import Roster
 from springtide.training.reduction import buckets
+from springtide.training.reduction.backward_rounds import BackwardRound, UnusedCounts
 from springtide.training.reduction.buckets import BucketLayout
 from springtide.training.reduction.gradients import (
     Arrivals,
@@ -25,7 +26,6 @@ from springtide.training.reduction.gradients import (
     trained_parameters,
 )
 from springtide.training.reduction.reduction import make_reduction
-from springtide.training.reduction.rounds import BackwardRound, UnusedCounts
 
 MOST_NAMES = 5
 #: Walks of a process in which it is looked whether gradients are dense; a model has them so or not from the start.
