@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from springtide.errors import JobError
+from springtide.training.state.script.loss_flow import Flow
 from springtide.training.state.turn_memory import FIRST, TurnMemory
 
 
@@ -209,6 +210,12 @@ class Fading:
     def __call__(self) -> float:
         self.calls += 1
         return self.calls / 10
+
+
+def test_code_that_cannot_be_followed_ends_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Flow, "find_trained", lambda flow: [][0])
+    with pytest.warns(UserWarning, match=r"code of show_progress could not be followed \(IndexError"):
+        show_progress(Walk())
 
 
 def test_an_object_that_counts_its_calls_is_refused() -> None:
