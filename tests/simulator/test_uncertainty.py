@@ -150,7 +150,7 @@ def test_what_slow_nodes_take_is_planned_for_and_said() -> None:
     for node in range(19):
         veil.put("a", node, 100.0 * node, 0.5 if node == 18 else 1.0)
         veil.look(100.0 * node + 60.0)
-    assert veil.beliefs.speeds == SpeedLog(20, 1, pytest.approx(log(2.0)))
+    assert veil.beliefs.speeds == SpeedLog(20, 1, log(2.0))
     assert veil.look(2000.0, "b").job.curve.rate(4) == 4.0, "one place in twenty is rarer than one job in ten"
     promises = {
         job_id: Promise(due_s, Plan((Segment(0.0, 4),), 1e4, 1e4)) for job_id, due_s in (("b", 10_500.0), ("c", 1e6))

@@ -68,6 +68,12 @@ def test_a_job_starts_at_the_very_instant_at_which_it_has_waited_long_enough() -
 
 
 @pytest.mark.usefixtures("refused")
+def test_a_job_that_runs_after_nearly_the_bound_is_left_to_run() -> None:
+    sketches = [JobSketch(BOUND_S - 1e-3, 0, speeds=ONE, priority=1), JobSketch(50, 0, speeds=ONE)]
+    assert run(springtide, sketches, "1x1:cpu", calls=40).finishes["b"] == pytest.approx(BOUND_S + 50)
+
+
+@pytest.mark.usefixtures("refused")
 @settings(
     max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
@@ -109,6 +115,7 @@ class BoundWatch(Observer):
     def __init__(self) -> None:
         self.promised: set[JobId] = set()
         self.finishes: dict[JobId, float] = {}
+        self.calls = 0
         self.simulation: Simulation
 
     def finished(self, last: JobView, final: JobView, now_s: float) -> None:
@@ -116,6 +123,8 @@ class BoundWatch(Observer):
 
     def decide(self, now_s: float, snapshot: Snapshot) -> Decision:
         """The policy's decision, looked at."""
+        self.calls += 1
+        assert self.calls <= 600, f"still not done at {now_s} s"
         decision = check(springtide, now_s, snapshot)
         self.promised |= {job_id for job_id, answer in decision.answers.items() if answer.promised}
         self._look(now_s, snapshot, decision.allocations)

@@ -254,7 +254,7 @@ def _seat_by_size(table: PlanTable, draft: Draft, promised: Ints, caution: Cauti
     else:
         chosen = _keep_seats(table, draft, spare, caution)
     table.add_all(draft.best_effort)
-    _plan_shares(table, draft, chosen)
+    _plan_shares(table, draft, draft.best_effort, chosen)
 
 
 def _keep_seats(table: PlanTable, draft: Draft, spare: int, caution: Caution) -> dict[JobId, int]:
@@ -272,16 +272,16 @@ def _keep_seats(table: PlanTable, draft: Draft, spare: int, caution: Caution) ->
 def _start_waiting(table: PlanTable, draft: Draft) -> None:
     """Plans for the other best-effort jobs that hold nothing, on what the steady and the urgent ones leave."""
     waiting = [view for view in draft.best_effort if not view.share and view.job.id not in draft.urgent]
-    _plan_shares(table, draft, share_out(table.now_s, waiting, int(table.capacity.free[0]), draft.usage))
+    _plan_shares(table, draft, waiting, share_out(table.now_s, waiting, int(table.capacity.free[0]), draft.usage))
 
 
-def _plan_shares(table: PlanTable, draft: Draft, chosen: Mapping[JobId, int]) -> None:
-    """Plans of best-effort jobs at the shares chosen for them, and when the next of the others starves."""
-    seated = [view for view in draft.best_effort if view.job.id in chosen]
+def _plan_shares(table: PlanTable, draft: Draft, asking: Sequence[JobView], chosen: Mapping[JobId, int]) -> None:
+    """Plans of these best-effort jobs at the shares chosen for them, and when the next of the others starves."""
+    seated = [view for view in asking if view.job.id in chosen]
     rows = np.array([table.rows[view.job.id] for view in seated], np.int64)
     lowest = [view.job.curve.levels.index(chosen[view.job.id]) for view in seated]
     filling.fill_each(table.capacity, table.columns, rows, np.array(lowest, np.int64))
-    draft.wake_at_s = min(draft.wake_at_s, next_starving_s(table.now_s, draft.best_effort, chosen))
+    draft.wake_at_s = min(draft.wake_at_s, next_starving_s(table.now_s, asking, chosen))
 
 
 def _grow_tight(table: PlanTable, draft: Draft, rows: Ints, spare: int) -> None:
