@@ -61,7 +61,7 @@ class Caution(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class Seating:
     """How a cautious proposal seats urgent jobs: best-effort jobs that have starved, or go before one that runs.
 
     First nobody stops for whom there are devices by count. If a promised job would have to move, those who come after
@@ -71,11 +71,11 @@ class Attempt:
     blocked: frozenset[JobId] = frozenset()
     clears: bool = False
 
-    def follow(self, pushing: frozenset[JobId]) -> "Attempt | None":
-        """The attempt after this one was refused, where these made a promised job move; None if nobody did."""
+    def follow(self, pushing: frozenset[JobId]) -> "Seating | None":
+        """The seating after this one was refused, where these made a promised job move; None if nobody did."""
         if not pushing:
             return None
-        return Attempt(self.blocked | pushing) if self.clears else Attempt(self.blocked, True)
+        return Seating(self.blocked | pushing) if self.clears else Seating(self.blocked, True)
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class Draft:
     usage: Usage | None = None  # of the users, where several share the cluster
     tight: tuple[JobId, ...] = ()  # promised, with little slack: they grew before best-effort jobs got anything
     patience: float = 0.0  # a job grows only if it then ends earlier by more than this many pauses
-    attempt: Attempt = field(default_factory=Attempt)
+    seating: Seating = field(default_factory=Seating)
     urgent: tuple[JobId, ...] = ()  # best-effort jobs that start although others must move for it
     pushing: frozenset[JobId] = frozenset()  # those of them for which promised jobs would move
 
@@ -111,18 +111,18 @@ def decide_firmly(now_s: float, snapshot: Snapshot, propose: Propose) -> Decisio
         unpromised = draft.tentative or (draft.best_effort and draft.by_size)
         if caution in (Caution.STEADY, Caution.ALONE) and not unpromised:
             continue  # it would be the proposal before
-        attempt: Attempt | None = Attempt()
-        while attempt is not None:
+        seating: Seating | None = Seating()
+        while seating is not None:
             table = open_table(now_s, snapshot)
             draft = propose(table, snapshot, caution)
-            draft.attempt = attempt
+            draft.seating = seating
             if caution is Caution.AFRESH and not replan(table):
                 break
             reserved = reserve(table)
             decision = conclude(table, snapshot, draft, caution)
             if decision is not None:
                 return replace(decision, promises={**decision.promises, **reserved}) if reserved else decision
-            attempt = attempt.follow(draft.pushing)
+            seating = seating.follow(draft.pushing)
     raise AssertionError("plans are followed anyhow")
 
 
@@ -259,12 +259,12 @@ def _seat_by_size(table: PlanTable, draft: Draft, promised: Ints, caution: Cauti
 
 def _keep_seats(table: PlanTable, draft: Draft, spare: int, caution: Caution) -> dict[JobId, int]:
     """What best-effort jobs keep, and the least share of those that are urgent and may start."""
-    now_s, attempt = table.now_s, draft.attempt
+    now_s, seating = table.now_s, draft.seating
     urgent = [] if caution is Caution.ANYHOW else find_urgent(now_s, draft.best_effort)
-    urgent = [view for view in urgent if view.job.id not in attempt.blocked]
-    chosen = keep_held(now_s, draft.best_effort, spare, urgent, attempt.clears)
+    urgent = [view for view in urgent if view.job.id not in seating.blocked]
+    chosen = keep_held(now_s, draft.best_effort, spare, urgent, seating.clears)
     draft.urgent = tuple([view.job.id for view in urgent if view.job.id in chosen])
-    if draft.urgent and attempt.clears:
+    if draft.urgent and seating.clears:
         draft.wake_at_s = min(draft.wake_at_s, now_s + AGAIN_S)
     return chosen
 
