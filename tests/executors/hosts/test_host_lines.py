@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 from tests.executors.hosts.loopback_cluster import LoopbackCluster, wait_until
 
+from springtide.executors.hosts.beating_lines import BeatingLines
 from springtide.executors.hosts.host_agent import choose_network
-from springtide.executors.hosts.host_hub import HostHub
-from springtide.executors.hosts.host_messages import Rejection, prove, read_report
+from springtide.executors.hosts.host_hub import HostHub, HostLine
+from springtide.executors.hosts.host_messages import DeviceOffer, Ready, Rejection, prove, read_report
 from springtide.executors.hosts.lead_address import HOSTS, read_lead
 from springtide.executors.hosts.network_routes import Route, find_route_to
 from springtide.executors.local.jobs.places import LocalPlace
 from springtide.executors.local.json_lines import EventLoop
-from springtide.executors.protocol import MachineLoaded
+from springtide.executors.protocol import Event, MachineLoaded, NodeJoined
 
 
 def introduce(host: str) -> bytes:
@@ -101,6 +102,39 @@ def test_a_lead_without_room_for_a_log_loses_no_host(tmp_path: Path, capsys: pyt
     with pytest.raises(ValueError, match="p9"):
         hub.hear(line, report)
     hub.close()
+
+
+def join(hub: HostHub, *types: str) -> HostLine:
+    """Have a host join with a device of each type."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        held = HostLine(BeatingLines(socket.create_connection(listener.getsockname())), "n", 0.0, "h1")
+    hub.lines.append(held)
+    hub.join(held, Ready("ready", "127.0.0.1", tuple(DeviceOffer(f"{one}:0", one) for one in types)))
+    return held
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "named"),
+    [(("a100", "t4"), ("a100",), {"a100": "h1.a100"}), (("a100",), ("a100", "t4"), {"a100": "h1", "t4": "h1.t4"})],
+    ids=["one is gone", "one has come"],
+)
+def test_the_nodes_of_a_host_keep_their_names_whatever_types_it_has(
+    tmp_path: Path, first: tuple[str, ...], then: tuple[str, ...], named: dict[str, str]
+) -> None:
+    nobody: Any = None
+    told: list[Event] = []
+    place = LocalPlace(EventLoop(), nobody, tmp_path, {}, {}, "python")
+    hub = HostHub(place, tmp_path, "127.0.0.1", told.append)
+    hub.end(join(hub, *first), "its devices are others")
+    join(hub, *then)
+    hub.close()
+    later = HostHub(place, tmp_path, "127.0.0.1", told.append)
+    join(later, *then)
+    for one in (hub, later):
+        assert {node.device_type: node.name for node in one.list_nodes()} == named
+    joined = {(one.node, one.device_type) for one in told if isinstance(one, NodeJoined)}
+    assert len({node for node, _ in joined}) == len(joined), "a name is that of one type for ever"
+    later.close()
 
 
 def test_a_host_tells_what_others_take_of_its_processors(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
@@ -77,6 +77,7 @@ class RollEntry:
     name: str
     address: str
     devices: tuple[Device, ...]
+    nodes: dict[str, str] = field(default_factory=dict)
 
 
 _ROLL: TypeAdapter[list[RollEntry]] = TypeAdapter(list[RollEntry])
@@ -111,13 +112,21 @@ class KnownHost:
     sees_home: bool = True
     #: It has said that it goes: what it does is ended, and nothing more is started there.
     is_leaving: bool = False
+    #: How the node of each type is called of which it has, or ever had, a device: whatever comes and goes, names stay.
+    nodes: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        types = list(dict.fromkeys(device.type for device in self.devices))
+        is_plain = len(types) == 1 and not self.nodes
+        named = {one: self.name if is_plain else f"{self.name}.{one}" for one in types}
+        self.nodes = {**named, **self.nodes}
 
     def list_nodes(self) -> tuple[ExecutorNode, ...]:
-        """The host as nodes of one device type each: by its own name, or with the type where it has several."""
+        """The host as nodes of one device type each: by its own name, or with the type where it came with several."""
         types = list(dict.fromkeys(device.type for device in self.devices))
         return tuple(
             ExecutorNode(
-                self.name if len(types) == 1 else f"{self.name}.{one}",
+                self.nodes[one],
                 one,
                 tuple(device.name for device in self.devices if device.type == one),
                 self.line is not None,
@@ -171,14 +180,15 @@ class HostHub:
     def call_roll(self) -> None:
         """Expect the hosts that the lead before us had; those that do not come are told as lost."""
         for host in read_roll(self.roll.parent):
-            self.hosts[host.name] = KnownHost(host.name, host.address, host.devices)
+            self.hosts[host.name] = KnownHost(host.name, host.address, host.devices, nodes=host.nodes)
             self.devices.update({device.name: device for device in host.devices})
         self.missing = set(self.hosts)
         self.called_s = time.monotonic()
 
     def write_roll(self) -> None:
         """Write down who is here, for the lead after us."""
-        here = [RollEntry(one.name, one.address, one.devices) for one in self.hosts.values() if one.line is not None]
+        there = [one for one in self.hosts.values() if one.line is not None]
+        here = [RollEntry(one.name, one.address, one.devices, one.nodes) for one in there]
         building = self.roll.with_suffix(".new")
         with contextlib.suppress(OSError):
             with open(building, "wb", opener=open_private) as file:
@@ -352,7 +362,9 @@ class HostHub:
         devices = tuple(Device(f"{held.host}/{one.name}", one.type, one.uuid, one.memory_gib) for one in ready.devices)
         self.refused.pop(held.host, None)
         self.beats.add(held.lines)
-        known = self.hosts[held.host] = KnownHost(held.host, ready.address, devices, held, ready.sees_home)
+        nodes = {} if known is None else known.nodes
+        known = KnownHost(held.host, ready.address, devices, held, ready.sees_home, nodes=nodes)
+        self.hosts[held.host] = known
         self.missing.discard(held.host)
         self.forget_devices(held.host)
         self.devices.update({device.name: device for device in devices})
