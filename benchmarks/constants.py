@@ -139,6 +139,7 @@ CONSTANTS = (
     Constant("CROWDED", FORECAST, "share of the cluster from which a due job is declined for cheaper ones", most=1.0),
     Constant("CALM", FORECAST, "share of the cluster up to which nobody is held back", most=1.0),
     Constant("AGAIN_S", f"{PLANNING}.admission", "seconds after which those that gave way are seated", (Kind.BOTH,)),
+    Constant("SEATINGS", f"{PLANNING}.admission", "seatings of urgent jobs tried one by one", (Kind.BOTH,), whole=True),
     Constant("LITTLE_SLACK", f"{PLANNING}.admission", "slack below which promised jobs go first", (Kind.BOTH,)),
     Constant("STARVED_S", SHARING, "seconds of waiting after which a best-effort job goes first", FREELY),
     Constant("LEAST_SCALING", SHARING, "least exponent of the speed-up that growth counts with", FREELY, most=0.9),

@@ -65,17 +65,23 @@ class Seating:
     """How a cautious proposal seats urgent jobs: best-effort jobs that have starved, or go before one that runs.
 
     First nobody stops for whom there are devices by count. If a promised job would have to move, those who come after
-    the urgent ones stop, too, and if that does not help, those for whom it would have to are `blocked`.
+    the urgent ones stop, too, and if that does not help, those for whom it would have to are `blocked`: one after the
+    other, and after a few all of them, because each costs a proposal.
     """
 
     blocked: frozenset[JobId] = frozenset()
     clears: bool = False
+    refused: int = 0  # seatings before this one that others were blocked after
 
-    def follow(self, pushing: frozenset[JobId]) -> "Seating | None":
-        """The seating after this one was refused, where these made a promised job move; None if nobody did."""
-        if not pushing:
+    def follow(self, draft: "Draft") -> "Seating | None":
+        """The seating after this one was refused; None if no urgent job made a promised one move."""
+        if not draft.pushing:
             return None
-        return Seating(self.blocked | pushing) if self.clears else Seating(self.blocked, True)
+        if not self.clears:
+            return replace(self, clears=True)
+        everyone = [view.job.id for view in draft.best_effort]
+        more = draft.pushing if self.refused < SEATINGS else everyone
+        return Seating(self.blocked.union(more), refused=self.refused + 1)
 
 
 @dataclass(slots=True)
@@ -96,6 +102,7 @@ class Draft:
     pushing: frozenset[JobId] = frozenset()  # those of them for which promised jobs would move
 
 
+SEATINGS = 4  # of urgent jobs that are tried before all of them wait for devices that nobody must leave
 AGAIN_S = 1.0  # after which those that left for promised jobs are seated again
 LITTLE_SLACK = 0.1  # of the time to its deadline: a promised job with less goes before best-effort work
 # the steps at which newcomers may be admitted: never without the check on devices
@@ -122,7 +129,7 @@ def decide_firmly(now_s: float, snapshot: Snapshot, propose: Propose) -> Decisio
             decision = conclude(table, snapshot, draft, caution)
             if decision is not None:
                 return replace(decision, promises={**decision.promises, **reserved}) if reserved else decision
-            seating = seating.follow(draft.pushing)
+            seating = seating.follow(draft)
     raise AssertionError("plans are followed anyhow")
 
 
