@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import nan
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.control.hand_clock import HandClockServer
@@ -12,13 +13,16 @@ from tests.control.scheduling.test_reconciler import check_consistency
 
 from springtide.control.api.explanations import explain
 from springtide.control.api.prometheus import write_metrics
+from springtide.control.scheduling import transitions
 from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.loop.alarms import RETRY_S
 from springtide.control.scheduling.reconciler import FAILURES
 from springtide.control.scheduling.submissions import Submission
+from springtide.control.storage.staging import Effects, Staging
 from springtide.core.decisions import Answer, Decision, Snapshot, Status
 from springtide.core.job_file import check_job
 from springtide.core.job_states import JobState
+from springtide.core.jobs import Job
 from springtide.executors.fake import FakeJob
 from springtide.policies.springtide import springtide
 
@@ -208,3 +212,132 @@ def test_a_policy_that_failed_three_times_and_recovers_costs_nobody_a_place(hand
     record = hand_server.submit(run="python train.py long")
     hand_server.pass_s(90)
     assert hand_server.job(record.id).state is JobState.SUCCEEDED and hand_server.store.list_quarantine() == []
+
+
+def is_held(server: HandClockServer, job_id: str) -> bool:
+    """Whether a job was put aside."""
+    return (server.job(job_id).state, server.job(job_id).reason) == (JobState.PAUSED, "quarantined")
+
+
+def run_known(server: HandClockServer) -> None:
+    """One job to its end, so that the speed of all that follow is known."""
+    known = server.submit(run="python train.py long")
+    server.pass_s(60)
+    assert server.job(known.id).state is JobState.SUCCEEDED
+
+
+def refusing_newcomers(now_s: float, snapshot: Snapshot) -> Decision:
+    """A policy that fails with any newcomer at all, once there is poison."""
+    if POISON and any(view.status is Status.PENDING for view in snapshot.jobs.values()):
+        raise ZeroDivisionError(f"at {now_s}")
+    return faulty(now_s, snapshot)
+
+
+@pytest.mark.parametrize("count", [1, 2, 12])
+def test_a_policy_that_fails_with_any_newcomer_holds_nobody(tmp_path: Path, count: int) -> None:
+    options = ServerOptions(policy=f"{__name__}:refusing_newcomers")
+    server = HandClockServer(tmp_path, scripts=SCRIPTS, options=options)
+    run_known(server)
+    running = server.submit(run="python train.py long").id
+    POISON.append("anybody")
+    waiting = [server.submit(run="python train.py long").id for _ in range(count)]
+    server.pass_s(90)
+    assert server.store.list_quarantine() == [] and server.job(running).state is JobState.SUCCEEDED
+    POISON.clear()
+    server.pass_s(120 + 50 * count)
+    assert {server.job(one).state for one in waiting} == {JobState.SUCCEEDED}
+
+
+def test_a_poisoned_newcomer_that_is_alone_does_not_keep_those_who_wait(choking_server: HandClockServer) -> None:
+    server = choking_server
+    run_known(server)
+    rest = [server.submit(run="python train.py long", elastic=False, duration="10m", devices=2).id for _ in range(2)]
+    bad = submit_poison(server)
+    server.pass_s(180)
+    assert is_held(server, bad)
+    assert [server.job(one).state for one in rest] == [JobState.SUCCEEDED] * 2
+
+
+@pytest.mark.parametrize("order", ["bgb", "bbg", "gbb"])
+def test_two_poisoned_newcomers_are_held_and_the_good_one_runs(choking_server: HandClockServer, order: str) -> None:
+    server = choking_server
+    run_known(server)
+    jobs = [(kind, submit_poison(server) if kind == "b" else submit_quietly(server)) for kind in order]
+    server.pass_s(120)
+    assert [is_held(server, job_id) for _, job_id in jobs] == [kind == "b" for kind, _ in jobs]
+    assert [server.job(one).state for kind, one in jobs if kind == "g"] == [JobState.SUCCEEDED]
+
+
+def submit_quietly(server: HandClockServer) -> str:
+    """A job that is submitted while the policy fails, so that it has no answer yet."""
+    if not POISON:
+        FAULTS.append("raises")
+    return server.submit(run="python train.py long").id
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["first", "last"])
+def test_an_array_that_is_poison_counts_as_one(choking_server: HandClockServer, before: bool) -> None:
+    server = choking_server
+    run_known(server)
+    good = "" if before else submit_quietly(server)
+    job = check_job({"run": "python train.py long", "sweep": {"grid": {"lr": list(range(10))}}}, "test")
+    submission = Submission(job, server.code(), "ann")
+
+    def submit() -> None:
+        POISON.extend(server.operations.submit_array(submission))
+
+    future = server.reconciler.call(submit)
+    server.reconciler.step()
+    future.result(timeout=0)
+    good = good or submit_quietly(server)
+    server.pass_s(120)
+    assert len(POISON) == 10 and all(is_held(server, one) for one in POISON)
+    assert server.job(good).state is JobState.SUCCEEDED
+
+
+def test_a_culprit_older_than_many_is_found(choking_server: HandClockServer) -> None:
+    server = choking_server
+    run_known(server)
+    bad = submit_poison(server)
+    good = [submit_quietly(server) for _ in range(12)]
+    server.pass_s(400)
+    assert is_held(server, bad) and len(server.store.list_quarantine()) == 1
+    assert {server.job(one).state for one in good} == {JobState.SUCCEEDED}
+
+
+def crowded(now_s: float, snapshot: Snapshot) -> Decision:
+    """A policy that cannot bear two of some newcomers at a time."""
+    if sum(view.status is Status.PENDING and job_id in POISON for job_id, view in snapshot.jobs.items()) > 1:
+        raise ZeroDivisionError(f"at {now_s}")
+    return faulty(now_s, snapshot)
+
+
+def test_newcomers_that_are_poison_together_do_not_stop_others(tmp_path: Path) -> None:
+    POISON.clear()
+    server = HandClockServer(tmp_path, scripts=SCRIPTS, options=ServerOptions(policy=f"{__name__}:crowded"))
+    run_known(server)
+    FAULTS.extend(["raises"] * 2)
+    first, second = submit_poison(server), submit_poison(server)
+    good = server.submit(run="python train.py long").id
+    server.pass_s(150)
+    assert is_held(server, second)
+    assert [server.job(one).state for one in (first, good)] == [JobState.SUCCEEDED] * 2
+
+
+def test_a_newcomer_with_which_no_decision_can_be_stored_is_held(
+    hand_server: HandClockServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = hand_server
+    run_known(server)
+    real = transitions.answer_job
+
+    def answer(staging: Staging, job: Job, *told: Any) -> Effects:
+        effects = real(staging, job, *told)
+        return replace(effects, record=replace(effects.record, step=10**30)) if job.id in POISON else effects
+
+    monkeypatch.setattr(transitions, "answer_job", answer)
+    POISON.clear()
+    bad = submit_poison(server)
+    good = server.submit(run="python train.py long").id
+    server.pass_s(120)
+    assert is_held(server, bad) and server.job(good).state is JobState.SUCCEEDED

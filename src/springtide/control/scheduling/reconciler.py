@@ -27,7 +27,7 @@ from springtide.control.scheduling.loop import recovery, timers
 from springtide.control.scheduling.loop.alarms import Alarm
 from springtide.control.scheduling.loop.bad_steps import BadSteps
 from springtide.control.scheduling.loop.calls import Call, CallQueue, CallReply, answer_failure
-from springtide.control.scheduling.loop.decision_failures import DecisionFailures, put_culprit_aside
+from springtide.control.scheduling.loop.decision_failures import DecisionFailures, note_failure
 from springtide.control.scheduling.loop.effort import Effort
 from springtide.control.scheduling.loop.executor_line import UnansweredError
 from springtide.control.scheduling.loop.health import Health, show_safely
@@ -82,6 +82,8 @@ class ReconcilerMark:
     begun: dict[str, int]
     next_timers_s: float
     suspects: frozenset[str]
+    alarm: Alarm
+    failures: DecisionFailures
 
 
 class Reconciler:
@@ -285,6 +287,8 @@ class Reconciler:
             dict(handler.begun),
             self._next_timers_s,
             self.suspects,
+            replace(self.alarm),
+            replace(self.failures),
         )
 
     def roll_back(self, mark: "ReconcilerMark") -> None:
@@ -294,6 +298,7 @@ class Reconciler:
         self.cursor, self.dirty = mark.cursor, mark.dirty
         self.event_handler.laps, self.event_handler.begun = mark.laps, mark.begun
         self._next_timers_s, self.suspects = mark.next_timers_s, mark.suspects
+        self.alarm, self.failures = mark.alarm, mark.failures
 
     def was_stored(self) -> bool | None:
         """Whether the last commit, which failed, was stored nevertheless; None if the store does not say."""
@@ -390,8 +395,6 @@ class Reconciler:
                 raise
             self.roll_back(mark)
             self.bear_failure(error)
-            if self.failures.note(error):
-                put_culprit_aside(self, error)
             return
         self.failures.forget()
         self.alarm.set(decision.wake_at_s, now_s)
@@ -410,7 +413,9 @@ class Reconciler:
         return decision
 
     def bear_failure(self, error: Exception) -> None:
-        """Say that the policy has failed; jobs keep what they hold, newcomers wait, and it is asked again soon."""
+        """No decision could be made, or stored: say so; jobs keep what they hold, newcomers wait, and it is asked again
+        soon.
+        """
         staging, now_s, policy = self.context.staging, self.now_s, self.context.options.policy
         sentence = sentences.tell_policy_failure(policy, error)
         logger.error(sentence, exc_info=error)
@@ -421,6 +426,7 @@ class Reconciler:
                 staging.stage(waiting.wait_for_policy(staging.jobs[view.job.id], sentence, now_s))
         self.dirty = False
         self.alarm.postpone(now_s)
+        note_failure(self, error)
 
     def admits(self, job: Job) -> bool:
         """Whether the policy would admit a job now, in a copy of the world; not if it fails."""

@@ -90,6 +90,27 @@ class Batch:
         return self != Batch()
 
 
+def insert_batch(connection: Connection, batch: Batch) -> None:
+    """Make all changes of a batch in a transaction that is open."""
+    upsert(connection, JOBS, "id", [write_job(record) for record in batch.jobs.values()])
+    counted = ((EVENTS, batch.events), (QUARANTINE, batch.quarantine), (NOTICES, batch.notices))
+    for table, records in counted:
+        if records:
+            rows = [{k: v for k, v in write_fields(one).items() if k != "seq"} for one in records]
+            connection.execute(table.insert(), rows)
+    for history, entries in ((PREDICTIONS, batch.predictions), (USAGE, batch.usage)):
+        if entries:
+            connection.execute(history.insert(), [write_fields(one) for one in entries])
+    upsert(connection, OFFERS, "id", [write_fields(offer) for offer in batch.offers.values()])
+    upsert(connection, SPEEDS, "key", [write_fields(speed) for speed in batch.speeds.values()])
+    if batch.instructions:
+        connection.execute(INSTRUCTIONS.insert(), [write_fields(one) for one in batch.instructions])
+    if batch.sent:
+        keys = [{"sent_job": job_id, "sent_generation": generation} for job_id, generation in batch.sent]
+        connection.execute(FORGET_INSTRUCTION, keys)
+    upsert(connection, FACTS, "name", [{"name": name, "value": value} for name, value in batch.facts.items()])
+
+
 class Store(AccountStore):
     """Reads and writes records. Safe to use from several threads."""
 
@@ -121,27 +142,17 @@ class Store(AccountStore):
         if not batch:
             return
         with self.begin() as connection:
-            upsert(connection, JOBS, "id", [write_job(record) for record in batch.jobs.values()])
-            counted = ((EVENTS, batch.events), (QUARANTINE, batch.quarantine), (NOTICES, batch.notices))
-            for table, records in counted:
-                if records:
-                    rows = [{k: v for k, v in write_fields(one).items() if k != "seq"} for one in records]
-                    connection.execute(table.insert(), rows)
-            for history, entries in ((PREDICTIONS, batch.predictions), (USAGE, batch.usage)):
-                if entries:
-                    connection.execute(history.insert(), [write_fields(one) for one in entries])
-            upsert(connection, OFFERS, "id", [write_fields(offer) for offer in batch.offers.values()])
-            upsert(connection, SPEEDS, "key", [write_fields(speed) for speed in batch.speeds.values()])
-            if batch.instructions:
-                connection.execute(INSTRUCTIONS.insert(), [write_fields(one) for one in batch.instructions])
-            if batch.sent:
-                keys = [{"sent_job": job_id, "sent_generation": generation} for job_id, generation in batch.sent]
-                connection.execute(FORGET_INSTRUCTION, keys)
-            upsert(connection, FACTS, "name", [{"name": name, "value": value} for name, value in batch.facts.items()])
+            insert_batch(connection, batch)
         self._remember(batch.jobs)
         self.happened += len(batch.events)
         self.version += 1
         self._tell(batch.jobs)
+
+    def try_write(self, batch: Batch) -> None:
+        """Find out whether a batch could be written: raises what `write` would raise; nothing is changed."""
+        with self.begin() as connection:
+            insert_batch(connection, batch)
+            connection.rollback()
 
     def _tell(self, jobs: Mapping[str, JobRecord]) -> None:
         """Let the listeners hear of jobs; what fails in one is not the writer's, whose batch is stored."""
