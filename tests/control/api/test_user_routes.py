@@ -10,6 +10,7 @@ from tests.control.http_servers import connect, run_server
 
 from springtide.client.client import Client
 from springtide.control.api import user_routes
+from springtide.control.api.sessions import Sessions
 from springtide.control.server import Server
 from springtide.errors import InputError, SpringtideError
 
@@ -116,3 +117,14 @@ def test_nobody_is_left_in_a_project_that_is_removed(
     client.drop_project("vision")
     other.join()
     assert "there is no project 'vision'" in str(refused[0])
+
+
+def test_a_link_of_a_removed_user_signs_in_nobody_who_has_their_name_next(server: Server, client: Client) -> None:
+    client.put_user("ann")
+    sessions, ann = Sessions(server.store, lambda: 0.0), server.store.find_user("ann")
+    assert ann is not None
+    first, second = (sessions.make_link(ann).removeprefix("/signin/") for _ in range(2))
+    assert sessions.redeem(first) == ann
+    client.drop_user("ann")
+    client.put_user("ann")
+    assert sessions.redeem(second) is None

@@ -9,6 +9,7 @@ import socket
 import tarfile
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -225,3 +226,35 @@ def test_a_folder_that_never_answers_is_told_and_nothing_is_done(
         assert (reply.status_code, told["unknown"]) == (503, False)
         assert "did not answer within 0.2 s" in told["error"]["sentence"]
         assert {str(record.state) for record in server.store.list_jobs()} == {"cancelled"}
+
+
+def test_what_nobody_began_is_not_told_as_a_folder_that_did_not_answer(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "FOLDERS_S", 0.5)
+    with connect(server) as client:
+        own = make_idle(client, tmp_path / "own", "jobs", "resume")
+        path = write_project(tmp_path / "idle", hold=True, checkpoint={"dir": str(tmp_path / "named")})
+        made = client.submit(path, wait=False).id
+        assert client.http.post(f"/api/v1/jobs/{made}/cancel").status_code == 200
+        go_on = threading.Event()
+        pools: list[ThreadPoolExecutor] = []
+        real = ThreadPoolExecutor.submit
+
+        def submit_to_full(pool: ThreadPoolExecutor, *args: Any) -> Any:
+            if "folders of users" in str(pool._thread_name_prefix) and pool not in pools:
+                pools.append(pool)
+                for _ in range(routes.MOST_THREADS):
+                    real(pool, go_on.wait, 60)
+            return real(pool, *args)
+
+        monkeypatch.setattr(ThreadPoolExecutor, "submit", submit_to_full)
+        try:
+            reply = client.http.post(f"/api/v1/jobs/{made}/resume")
+            told = reply.json()["error"]["sentence"]
+            assert reply.status_code == 503 and "nobody could look into the folder" in told
+            assert "did not answer" not in told and "nothing was done" in told
+            assert client.http.post(own).status_code == 200, "in folders of the platform it is looked elsewhere"
+        finally:
+            go_on.set()
+        assert client.http.post(f"/api/v1/jobs/{made}/resume").status_code == 200

@@ -7,6 +7,7 @@ from tests.control.hand_clock import POLICY, HandClockServer
 
 from springtide.control.scheduling import submissions
 from springtide.control.scheduling.context import ServerOptions
+from springtide.control.scheduling.loop.calls import UnavailableError
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.records import JobRecord, UserRecord
 from springtide.core.job_file import check_job
@@ -166,3 +167,29 @@ def test_the_checkpoint_is_looked_for_as_the_user_who_named_its_folder(
     cancel(hand_server, record)
     resume(hand_server, record)
     assert looked == [(str(tmp_path / "roots"), "eve")]
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "sentence"),
+    [
+        (TimeoutError(0, "it took too long"), UnavailableError, "did not answer in time; nothing was done"),
+        (PermissionError(13, "Permission denied"), JobError, "cannot be read by the server: Permission denied"),
+    ],
+)
+def test_a_folder_that_does_not_tell_is_not_taken_for_a_beginning(
+    hand_server: HandClockServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    raised: OSError,
+    kind: type[Exception],
+    sentence: str,
+) -> None:
+    def fail(_self: CheckpointFolder) -> None:
+        raise raised
+
+    record = hand_server.submit(run=RUN, devices=1, checkpoint={"dir": str(tmp_path / "gone")})
+    hand_server.pass_s(20)
+    cancel(hand_server, record)
+    monkeypatch.setattr(CheckpointFolder, "find_newest", fail)
+    with pytest.raises(kind, match=sentence):
+        hand_server.find_step(record.id)

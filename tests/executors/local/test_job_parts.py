@@ -1,9 +1,12 @@
 """The pure parts of the local executor: verdicts, hangs, speeds, probes, changes of devices, environments."""
 
+import fcntl
 import json
 import os
 import pwd
+import resource
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from springtide.errors import JobError
+from springtide.executors.local.as_user import read_until
 from springtide.executors.local.jobs import environment
 from springtide.executors.local.jobs.attempt import Workers, fit_devices, plan_change
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
@@ -287,6 +291,29 @@ def test_only_whole_checkpoints_count(tmp_path: Path) -> None:
     assert (shelf.find_new(), shelf.find_new()) == (10, None)
 
 
+def test_a_folder_that_does_not_tell_is_not_one_without_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = CheckpointFolder(tmp_path / "none")
+    assert folder.find_step() == -1
+    folder = CheckpointFolder(tmp_path)
+    (tmp_path / "step-000000010").mkdir()
+    (tmp_path / "step-000000010" / "manifest.json").write_text("{}")
+    assert folder.find_new() == 10
+    for error in (TimeoutError(0, "it took too long"), PermissionError(13, "Permission denied")):
+
+        def listdir(_path: object, error: OSError = error) -> list[str]:
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "listdir", listdir)
+            with pytest.raises(type(error)):
+                folder.find_step()
+            assert (folder.find_saved(-1), folder.find_saved(30), folder.find_new(), folder.measure()) == (10, 30, None, 0)
+    with pytest.raises(OSError, match="no user"):
+        CheckpointFolder(tmp_path, "nobody-of-this-name").find_step()
+
+
 def test_a_job_of_another_user_has_that_users_groups_and_home_only() -> None:
     user = pwd.getpwuid(os.getuid())
     identity = choose_identity(user.pw_name)
@@ -338,3 +365,23 @@ def test_a_connection_that_is_lost_between_hosts_that_answer_says_where_to_look(
     assert cause.describe(("h2", "h1", "h1")).endswith("or drain one of them")
     assert "though hosts h1, h2 all answer" in cause.describe(("h2", "h1", "h1"))
     assert cause.describe(("", "")) == cause.describe() == "process p0 lost its connection to another one"
+
+
+def test_what_another_process_says_is_read_beyond_a_thousand_open_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 1100:
+        pytest.skip("the system opens no more files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1100), hard))
+    reading, writing = os.pipe()
+    high = fcntl.fcntl(reading, fcntl.F_DUPFD, 1050)
+    try:
+        os.write(writing, b"said")
+        with pytest.raises(TimeoutError):
+            read_until(high, time.monotonic() + 0.05)
+        os.write(writing, b"all")
+        os.close(writing)
+        assert read_until(high, time.monotonic() + 5) == b"all"
+    finally:
+        os.close(reading)
+        os.close(high)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

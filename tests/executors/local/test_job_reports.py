@@ -1,14 +1,18 @@
 """What is told of a job that has given its devices back: by its checkpoints, not by its last words."""
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
 from springtide.executors.local.jobs.job_reports import JobReports
 from springtide.executors.local.jobs.progress import AttemptProgress
+from springtide.executors.local.jobs.runner import JobRunner
 from springtide.executors.local.journal import AssignedJob
-from springtide.executors.protocol import Cancel, CheckpointPolicy, JobSpec, Start, Stopped
+from springtide.executors.protocol import Cancel, CheckpointPolicy, JobSpec, Lagging, Start, Stopped
 
 SPEC = JobSpec(("python", "train.py"), "", CheckpointPolicy(""), "", "")
 
@@ -51,3 +55,38 @@ def test_a_step_in_object_storage_counts_though_its_receipt_lies_on_another_host
 def test_of_a_gang_which_saves_what_it_likes_its_word_is_taken(terminated: bool) -> None:
     told = stop(replace(SPEC, elastic=False), -1, terminated=terminated)
     assert (told.step, told.clean, told.lost) == (20, terminated, 0)
+
+
+@pytest.mark.parametrize(("terminated", "expected"), [(True, (20, True, 0)), (False, (12, False, 8))])
+def test_a_folder_that_does_not_answer_is_no_lost_work(
+    monkeypatch: pytest.MonkeyPatch, terminated: bool, expected: tuple[int, bool, int]
+) -> None:
+    def fail(_self: CheckpointFolder) -> None:
+        raise TimeoutError(0, "it took too long")
+
+    monkeypatch.setattr(CheckpointFolder, "find_newest", fail)
+    folder, nobody = CheckpointFolder(Path("gone")), None
+    folder.seen = 12
+    runner: Any = SimpleNamespace(
+        assigned=AssignedJob(Start(job="job", generation=1, key="k", spec=SPEC, devices=()), 1, (), None),
+        progress=AttemptProgress(0.0, step=20, stepped_s=1.0, terminated=terminated),
+        reports=JobReports(nobody, lambda: {"job": "job", "generation": 2}),  # type: ignore[arg-type]
+        checkpoints=folder,
+        leaving="",
+    )
+    told = JobRunner.make_stopped(runner)
+    assert (told.step, told.clean, told.lost) == expected
+
+
+def test_that_nobody_lags_any_more_is_told_whatever_else_was_said() -> None:
+    told: list[Any] = []
+    reports = JobReports(SimpleNamespace(emit=told.append), lambda: {"job": "job", "generation": 2})  # type: ignore[arg-type]
+    over = Lagging(job="job", generation=2, device="", factor=1.0)
+    reports.tell_lagging(over)
+    assert told == [], "nothing was reported that it would take back"
+    reports.tell_lagging(replace(over, device="cpu:1", factor=3.0))
+    for number in range(300):
+        reports.warn(str(number))
+    reports.tell_lagging(over)
+    reports.tell_lagging(over)
+    assert told.count(over) == 1 and told[-1] == over

@@ -62,3 +62,9 @@ def test_a_refusal_is_told_whole_and_without_what_the_script_printed_before() ->
     told = sum_up(["epoch 0", "loss 1.25", *refusal])
     assert told == " | ".join(refusal).removeprefix("error: ")
     assert sum_up([*refusal, *TRACEBACK.splitlines()]) == sum_up(TRACEBACK.splitlines())
+
+
+def test_an_error_that_a_script_has_overcome_is_not_its_last_word() -> None:
+    later = [f"epoch {number}" for number in range(40)]
+    told = sum_up(["error: no such file, so another is taken", *later, "Killed"])
+    assert told == " | ".join([*later[-4:], "Killed"])

@@ -27,7 +27,7 @@ from springtide.control.api.job_data.checkpoint_routes import add_checkpoint_rou
 from springtide.control.api.job_data.file_routes import add_file_routes
 from springtide.control.api.job_data.log_routes import add_log_routes
 from springtide.control.api.job_data.receipt_routes import add_receipt_routes
-from springtide.control.api.job_data.user_turns import UserThreads
+from springtide.control.api.job_data.user_turns import NotBegunError, UserThreads
 from springtide.control.api.job_pages import JobPages
 from springtide.control.api.platform_routes import add_platform_routes
 from springtide.control.api.reports.chances import NO_FAULTS, judge_promise, read_history, tell_chance
@@ -94,6 +94,8 @@ class Api:
         self.histories, self.recent = Histories(self.store), RecentJobs(self.store, self.snapshot)
         self.sessions = Sessions(self.store, self.now_s)
         self.threads = UserThreads("requests that look at storage", MOST_THREADS, THREADS_OF_EACH)
+        self.named_folders = UserThreads("requests that look at folders of users", MOST_THREADS, THREADS_OF_EACH)
+        self.own_folders = UserThreads("requests that look at folders of jobs", MOST_THREADS, THREADS_OF_EACH)
         clouds, device_types = self.context.options.clouds, reconciler.inventory.device_types
         self.rents = RentQuotes(clouds, self.context.state_dir, device_types, self.store)
 
@@ -129,16 +131,20 @@ class Api:
     async def find_steps(self, records: Sequence[JobRecord], user: UserRecord) -> dict[str, int]:
         """From which step each of some jobs would go on; their folders may be anybody's, on disks that are gone."""
 
-        def look() -> dict[str, int]:
-            find_run_as, state_dir = self.store.find_run_as, self.context.state_dir
-            return {one.id: find_checkpoint(one, state_dir, find_run_as(one.owner)) for one in records}
+        users = {one.id: self.store.find_run_as(one.owner) for one in records}
 
+        def look() -> dict[str, int]:
+            return {one.id: find_checkpoint(one, self.context.state_dir, users[one.id]) for one in records}
+
+        is_own = all(one.spec.checkpoint.dir is None and users[one.id] is None for one in records)
+        named = " or ".join(sorted({one.spec.checkpoint.dir or f"of {one.name}" for one in records})[:3])
         try:
-            return await self.threads.run(user, look, FOLDERS_S)
+            return await (self.own_folders if is_own else self.named_folders).run(user, look, FOLDERS_S)
+        except NotBegunError as error:
+            sentence = f"nobody could look into the folder of checkpoints {named}: {error}; {UNDONE}"
         except TimeoutError:
-            named = " or ".join(sorted({one.spec.checkpoint.dir or f"of {one.name}" for one in records})[:3])
             sentence = f"the folder of checkpoints {named} did not answer within {FOLDERS_S:g} s; {UNDONE}"
-            raise UnavailableError(sentence) from None
+        raise UnavailableError(sentence)
 
     def sees(self, record: JobRecord, user: UserRecord) -> bool:
         """Whether a user may know a job by its name."""
@@ -371,6 +377,8 @@ async def try_storage(threads: UserThreads, job: JobFile, secrets: Mapping[str, 
     try:
         check = partial(check_job_storage, location, {**job.env, **secrets}, user.run_as is None)
         await threads.run(user, check, STORAGE_S)
+    except NotBegunError as error:
+        raise UnavailableError(f"nobody could look at checkpoint.dir {location}: {error}; {UNDONE}") from None
     except TimeoutError:
         raise InputError(f"checkpoint.dir {location} did not answer within {STORAGE_S:g} s; check the URL") from None
 

@@ -27,7 +27,7 @@ class Sessions:
 
     store: Store
     now_s: Callable[[], float]
-    links: dict[str, tuple[str, float]] = field(default_factory=dict)
+    links: dict[str, tuple[str, float, str]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     known: dict[str, list[Any]] | None = None
 
@@ -46,8 +46,7 @@ class Sessions:
         session = self._read().get(hash_token(secret))
         if session is None or session[1] <= self.now_s():
             return None
-        user = self.store.find_user(session[0])
-        return user if user is not None and user.token_hash == session[2] else None
+        return self._find_user(session[0], session[2])
 
     def end(self, secret: str) -> None:
         """End a session."""
@@ -60,14 +59,19 @@ class Sessions:
         with self.lock:
             now_s = self.now_s()
             self.links = {key: one for key, one in self.links.items() if one[1] > now_s}
-            self.links[hash_token(secret)] = (user.name, now_s + LINK_S)
+            self.links[hash_token(secret)] = (user.name, now_s + LINK_S, user.token_hash)
         return f"/signin/{secret}"
 
     def redeem(self, secret: str) -> UserRecord | None:
-        """The user whom a link signs in; it does not do so twice."""
+        """The user whom a link signs in; it does not do so twice, nor after their token was replaced."""
         with self.lock:
-            name, until_s = self.links.pop(hash_token(secret), ("", 0.0))
-        return self.store.find_user(name) if until_s > self.now_s() else None
+            name, until_s, token_hash = self.links.pop(hash_token(secret), ("", 0.0, ""))
+        return self._find_user(name, token_hash) if until_s > self.now_s() else None
+
+    def _find_user(self, name: str, token_hash: str) -> UserRecord | None:
+        """The user of a name, if it is still the one who had that token."""
+        user = self.store.find_user(name)
+        return user if user is not None and user.token_hash == token_hash else None
 
     def _read(self) -> dict[str, list[Any]]:
         if self.known is None:

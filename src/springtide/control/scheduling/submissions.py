@@ -18,6 +18,7 @@ from springtide.control.scheduling.context import Context, ServerOptions
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import UNCOUNTED, list_device_types, list_shares
 from springtide.control.scheduling.live_world import PlatformWorld
+from springtide.control.scheduling.loop.calls import UNDONE, UnavailableError
 from springtide.control.scheduling.means import Refusal, check_means
 from springtide.control.scheduling.speeds import make_key
 from springtide.control.storage.places.checkpoint_places import find_folder, find_url
@@ -324,7 +325,14 @@ def find_checkpoint(record: JobRecord, state_dir: StateDir, run_as: str | None) 
     job = record.spec
     if not job.elastic:
         return 0
-    seen = max(0, CheckpointFolder(find_folder(job, state_dir, record.id), run_as).seen)
+    folder = find_folder(job, state_dir, record.id)
+    try:
+        seen = max(0, CheckpointFolder(folder, run_as).find_step())
+    except TimeoutError:
+        raise UnavailableError(f"the folder of checkpoints {folder} did not answer in time; {UNDONE}") from None
+    except OSError as error:
+        why = f"cannot be read by {run_as or 'the server'}: {error.strerror or error}"
+        raise JobError(f"the folder of checkpoints {folder} {why}; nothing was done") from None
     if find_url(job, state_dir, record.id) is not None:
         return max(seen, record.saved_step)  # the receipts may lie on another host
     return seen

@@ -79,7 +79,10 @@ def end_lost(state_dir: StateDir, manifest: JobManifest, now_s: float) -> JobRec
     record = manifest.record
     if not record.active:
         return record
-    step = CheckpointFolder(find_folder(record.spec, state_dir, record.id), manifest.run_as).seen
+    try:
+        step = CheckpointFolder(find_folder(record.spec, state_dir, record.id), manifest.run_as).find_step()
+    except OSError:  # it is looked for again when the job is resumed
+        step = record.step
     return replace(
         record,
         state=JobState.CANCELLED,

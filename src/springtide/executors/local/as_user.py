@@ -89,8 +89,9 @@ def answer(user: SystemUser, work: Callable[[], Any], writing: int) -> None:
 
 def read_until(reading: int, until_s: float) -> bytes:
     """All that comes through a pipe, up to a moment."""
-    said = b""
-    while select.select([reading], [], [], max(0.0, until_s - time.monotonic()))[0]:
+    said, coming = b"", select.poll()  # `select.select` takes no descriptor above 1023
+    coming.register(reading, select.POLLIN)
+    while coming.poll(max(0.0, until_s - time.monotonic()) * 1000):
         chunk = os.read(reading, 1 << 16)
         if not chunk:
             return said

@@ -46,8 +46,8 @@ def add_archive_routes(app: FastAPI, api: "Api") -> None:
     async def store_archive(request: Request, code_hash: Hash) -> Document:
         """Upload the archive of a working directory: a plain tar, named by its SHA-256."""
         state_dir, limit_bytes = api.context.state_dir, api.context.options.archive_limit_bytes
-        loop, turn = asyncio.get_running_loop(), await desk.turns.take(request.state.user)
-        try:
+        loop = asyncio.get_running_loop()
+        async with desk.turns.take(request.state.user):
             check_room(state_dir.code, int(request.headers.get("content-length", 0)))  # digits, the guard has seen
             with take_upload(state_dir.code) as upload:
                 async for data in request.stream():
@@ -56,6 +56,4 @@ def add_archive_routes(app: FastAPI, api: "Api") -> None:
                     folder = state_dir.code / code_hash
                     await loop.run_in_executor(desk.readers, upload.unpack, folder, limit_bytes)
                     await loop.run_in_executor(desk.readers, keep_code, state_dir, code_hash, upload.path)
-        finally:
-            turn.release()
         return {"schema": 1, "archive": code_hash}

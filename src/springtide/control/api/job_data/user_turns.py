@@ -5,8 +5,9 @@ on a disk that is gone. A thread whose work nobody waits for any more counts unt
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from springtide.control.api.guard import Refused
@@ -17,6 +18,10 @@ TURN_S = 30.0  # that whoever has as many as they may have waits for one to end
 AGAIN_S = 5.0
 
 
+class NotBegunError(TimeoutError):
+    """All threads are taken by what hangs for others: nobody has begun."""
+
+
 class UserTurns:
     """At most so many at a time of each user; more wait for their turn, and are refused if it does not come."""
 
@@ -25,7 +30,16 @@ class UserTurns:
         self.what = what
         self.turns: dict[str, asyncio.Semaphore] = {}
 
-    async def take(self, user: UserRecord) -> asyncio.Semaphore:
+    @asynccontextmanager
+    async def take(self, user: UserRecord) -> AsyncIterator[None]:
+        """Have a turn, when it comes."""
+        turn = await self.wait(user)
+        try:
+            yield
+        finally:
+            turn.release()
+
+    async def wait(self, user: UserRecord) -> asyncio.Semaphore:
         """Wait for a turn; it is given back with `release`."""
         turn = self.turns.setdefault(user.id, asyncio.Semaphore(self.most))
         try:
@@ -48,9 +62,10 @@ class UserThreads:
         self.turns = UserTurns(most_of_each, what)
 
     async def run(self, user: UserRecord, work: Callable[[], T], within_s: float) -> T:
-        """What some work for a user returns; TimeoutError if it takes longer."""
-        turn = await self.turns.take(user)
-        done = asyncio.get_running_loop().run_in_executor(self.pool, work)
+        """What some work for a user returns; TimeoutError if it takes longer, NotBegunError if it is not begun."""
+        turn = await self.turns.wait(user)
+        begun = self.pool.submit(work)
+        done = asyncio.wrap_future(begun)
 
         def end(ended: "asyncio.Future[T]") -> None:
             turn.release()
@@ -58,5 +73,10 @@ class UserThreads:
                 ended.exception()  # seen: nobody may wait for it any more
 
         done.add_done_callback(end)
-        async with asyncio.timeout(within_s):
-            return await asyncio.shield(done)
+        try:
+            async with asyncio.timeout(within_s):
+                return await asyncio.shield(done)
+        except TimeoutError:
+            if begun.cancel():
+                raise NotBegunError(f"too many {self.turns.what} are under way") from None
+            raise

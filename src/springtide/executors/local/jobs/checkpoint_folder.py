@@ -26,13 +26,16 @@ class CheckpointFolder:
     def __init__(self, folder: Path, user: str | None = None) -> None:
         self.folder = folder
         self.user = user
-        self.seen = self.find_step()
+        self.seen = -1
 
     def find_newest(self) -> Path | None:
-        """The newest whole checkpoint: their names tell, and the manifest is written last."""
-        named = [(parse_name(path.parent.name), path.parent) for path in self.folder.glob("step-*/manifest.json")]
-        whole = [(name, path) for name, path in named if name is not None]
-        return max(whole)[1] if whole else None
+        """The newest whole checkpoint: their names tell, and the manifest is written last. No folder holds none."""
+        try:
+            listed = os.listdir(self.folder)
+        except FileNotFoundError:
+            return None
+        named = [(name, self.folder / one) for one in listed if (name := parse_name(one)) is not None]
+        return max(((name, path) for name, path in named if os.path.exists(path / "manifest.json")), default=(0, None))[1]
 
     def read_newest(self) -> list[int]:
         """The step and the bytes of the newest checkpoint; -1 and 0 if there is none."""
@@ -46,20 +49,35 @@ class CheckpointFolder:
         return [name.step, max(size, read_told_bytes(newest / "manifest.json"))]
 
     def look(self) -> list[int]:
-        """What `read_newest` finds, as the job's user; a folder that cannot be read holds none."""
+        """What `read_newest` finds, as the job's user.
+
+        OSError if the folder cannot be read; TimeoutError, which is one, if it does not answer.
+        """
         try:
             step, size = do_as(self.user, self.read_newest)
-        except (OSError, KeyError):
-            return [-1, 0]
+        except KeyError:
+            raise OSError(0, f"there is no user {self.user}") from None
         return [step, size]
 
     def find_step(self) -> int:
-        """The step of the newest checkpoint; -1 if there is none."""
+        """The step of the newest checkpoint; -1 if there is none. Raises as `look` does."""
         return self.look()[0]
 
+    def find_saved(self, said: int) -> int:
+        """The step of the newest checkpoint, -1 if there is none; of a folder that does not tell now, that of the newest
+        ever seen, or what was said to be saved.
+        """
+        try:
+            return self.find_step()
+        except OSError:
+            return max(self.seen, said)
+
     def measure(self) -> int:
-        """The bytes of the newest checkpoint; 0 if there is none."""
-        return self.look()[1]
+        """The bytes of the newest checkpoint; 0 if there is none, or the folder does not tell."""
+        try:
+            return self.look()[1]
+        except OSError:
+            return 0
 
     def find_weights(self) -> str:
         """The hash of the weights in the newest checkpoint, as its manifest says; empty if there is none."""
@@ -75,8 +93,8 @@ class CheckpointFolder:
         return "" if newest is None else json.loads(read_plain(newest / "manifest.json"))["files"][WEIGHTS]["sha256"]
 
     def find_new(self) -> int | None:
-        """The step of a checkpoint newer than any seen before."""
-        step = self.find_step()
+        """The step of a checkpoint newer than any seen before; None if there is none, or the folder does not tell."""
+        step = self.find_saved(-1)
         if step <= self.seen:
             return None
         self.seen = step

@@ -33,10 +33,22 @@ class JobReports:
         #: What the script was last reported to have said of itself, and when progress was.
         self.script: tuple[int | None, ...] = ()
         self.reported_s = 0.0
+        #: Whether one of its processes was last reported to hold the others up.
+        self.is_lagging = False
 
-    def tell(self, event: Warned | CheckpointFailing | Lagging) -> None:
-        """Report what a process has said, unless it says too much: that is in its log only."""
-        if self.remarks.take(time.monotonic()):
+    def tell(self, event: Warned | CheckpointFailing | Lagging) -> bool:
+        """Report what a process has said, unless it says too much: that is in its log only. Returns whether it was."""
+        is_told = self.remarks.take(time.monotonic())
+        if is_told:
+            self.context.emit(event)
+        return is_told
+
+    def tell_lagging(self, event: Lagging) -> None:
+        """Report who holds the others up; that nobody does any more takes back what was reported, so it is always."""
+        if event.device:
+            self.is_lagging |= self.tell(event)
+        elif self.is_lagging:
+            self.is_lagging = False
             self.context.emit(event)
 
     def warn(self, reason: str) -> None:

@@ -21,9 +21,10 @@ _ERROR = re.compile(r"[A-Za-z_][\w.]*(: .*)?")
 def sum_up(lines: Sequence[str]) -> str:
     """The last words among the last lines of a log, which have no spaces around them; empty where there are none."""
     begin = next((n for n in reversed(range(len(lines))) if lines[n].startswith("Traceback (most recent call")), None)
-    refused = next((n for n in reversed(range(len(lines))) if lines[n].startswith(REFUSAL)), None)
+    last = range(max(0, len(lines) - MOST_REFUSED), len(lines))
+    refused = next((n for n in reversed(last) if lines[n].startswith(REFUSAL)), None)
     if refused is not None and (begin is None or refused > begin):
-        return " | ".join(lines[refused:][:MOST_REFUSED]).removeprefix(REFUSAL)
+        return " | ".join(lines[refused:]).removeprefix(REFUSAL)
     if begin is None:
         return " | ".join(lines[-MOST_LINES:])
     frames = [(n, found) for n in range(begin, len(lines)) if (found := _FRAME.match(lines[n]))]

@@ -74,7 +74,7 @@ def act_on(runner: "JobRunner", attempt: Attempt, message: WorkerMessage) -> Non
             runner.reports.warn(message.text)
         case LagMessage() if not message.laggard or message.laggard in attempt.held:
             device = attempt.held.get(message.laggard, "")
-            runner.reports.tell(Lagging(**runner.common, device=device, factor=message.factor))
+            runner.reports.tell_lagging(Lagging(**runner.common, device=device, factor=message.factor))
         case ResumeMessage():
             for problem in message.passed_over:
                 runner.reports.warn(f"checkpoint passed over: {problem}; goes on from step {message.step}")

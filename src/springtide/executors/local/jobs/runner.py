@@ -68,6 +68,7 @@ class JobRunner:
         self.reports = JobReports(context, lambda: self.common)
         self.inputs = InputWatch(self.spec, lambda found: context.emit(InputsSeen(**self.common, fingerprints=found)))
         self.checkpoints = CheckpointFolder(Path(self.spec.checkpoint.dir), self.spec.run_as)
+        self.checkpoints.find_new()  # those that are there already are none to be reported
         self.restarts = Restarts(assigned.step, context.options.futile)
         #: How many logical workers there should be; None once a start that counted on it has failed.
         self.expected = self.spec.expected_workers
@@ -363,7 +364,8 @@ class JobRunner:
     def make_stopped(self) -> Stopped:
         """The devices are free, by an instruction or because the agent leaves."""
         reason = self.assigned.ending.reason if self.assigned.ending is not None else self.leaving or ""
-        return self.reports.make_stopped(self.assigned, reason, self.progress, self.checkpoints.find_step())
+        seen = self.checkpoints.find_saved(self.progress.step if self.progress.terminated else -1)
+        return self.reports.make_stopped(self.assigned, reason, self.progress, seen)
 
     def abandon(self) -> None:
         """End without an event: a newer start takes the job's place."""
