@@ -96,30 +96,36 @@ class Bystander:
             self.keys.append(key)
             job = self.submit(key)
             if job:
-                self.insist("cancel", "POST", f"/api/v1/jobs/{job}/cancel", (200, 409))
+                self.insist("cancel", "POST", f"/api/v1/jobs/{job}/cancel", (200, 409), job)
             self.ended.wait(PAUSE_S)
 
     def submit(self, key: str) -> str:
         """Submit a job under a key until that is answered; its id."""
         name = key.replace("bystander", "other")
         body = {"job": {"name": name, "run": "python train.py 1", "hold": True}, "archive": self.doors.archive}
-        answer = self.insist("submit", "POST", "/api/v1/jobs", (201, 202), key=key, json=body)
+        answer = self.insist("submit", "POST", "/api/v1/jobs", (201, 202), name, key=key, json=body)
         return str(answer["id"]) if answer else ""
 
-    def insist(self, what: str, method: str, path: str, good: Sequence[int], key: str = "", **more: Any) -> Any:
-        """Send a request until it is answered well; what was answered then. None if this came to an end before."""
+    def insist(
+        self, what: str, method: str, path: str, good: Sequence[int], job: str, key: str = "", **more: Any
+    ) -> Any:
+        """Send a request about a job until it is answered well; what was answered then. None if this ended before."""
         headers = {"Idempotency-Key": key} if key else {}
         began_s, status, undone = time.monotonic(), 0, True  # whether all tries so far had no effect, for sure
         try:
             while not self.ended.is_set():
-                response = self.send(what, method, path, headers=headers, **more)
+                url = self.doors.find_url()
+                if url is None:  # nothing was sent, so nothing was done
+                    self.ended.wait(PAUSE_S)
+                    continue
+                response = self.send(what, method, f"{url}{path}", headers=headers, **more)
                 status = response.status_code if response is not None else 0
                 if response is not None and status in good:
                     return response.json()
                 if response is None:
                     undone = False
                 elif status >= 500:
-                    undone = self.check_effect(what, path, response, undone)
+                    undone = self.check_effect(what, job, response, undone)
                 elif status != 429:
                     self.odd.append(f"{what}: {status} {response.text[:300]}")
                     return None
@@ -128,23 +134,33 @@ class Bystander:
         finally:
             self.changes.append(Asked(what, began_s, time.monotonic(), status))
 
-    def send(self, what: str, method: str, path: str, **more: Any) -> httpx.Response | None:
+    def send(self, what: str, method: str, url: str, **more: Any) -> httpx.Response | None:
         """The answer to a request; None if the line broke."""
-        url, began_s = self.doors.find_url(), time.monotonic()
-        if url is None:
-            return None
-        response = None
+        began_s, response = time.monotonic(), None
         with suppress(httpx.HTTPError):
-            response = self.http.request(method, f"{url}{path}", **more)
+            response = self.http.request(method, url, **more)
         status = response.status_code if response is not None else 0
         self.asked.append(Asked(what, began_s, time.monotonic(), status))
         return response
 
-    def check_effect(self, what: str, path: str, response: httpx.Response, undone: bool) -> bool:
+    def look(self, job: str) -> httpx.Response | None:
+        """What is known of a job, asked for until it is answered; None if this came to an end before."""
+        while not self.ended.is_set():
+            url = self.doors.find_url()
+            found = None if url is None else self.send("look", "GET", f"{url}/api/v1/jobs/{job}")
+            if found is not None and found.status_code in (200, 404):
+                return found
+            self.ended.wait(PAUSE_S)
+        return None
+
+    def check_effect(self, what: str, job: str, response: httpx.Response, undone: bool) -> bool:
         """See that what was answered with an error was not done, unless it says that this is not known.
 
+        Only 503 says that something is not there for a while; any other error is a failure of the platform itself.
         `undone`: no try before had an effect. Returns whether that still holds.
         """
+        if response.status_code != 503:
+            self.odd.append(f"{what}: {response.status_code} {response.text[:300]}")
         try:
             document = response.json()
         except ValueError:
@@ -152,9 +168,8 @@ class Bystander:
             return False
         if document.get("unknown"):
             return False
-        job = path.split("/")[-2] if what == "cancel" else document.get("job")
-        if undone and job:
-            found = self.send("look", "GET", f"/api/v1/jobs/{job}")
+        if undone:
+            found = self.look(document.get("job") or job)
             is_there = found is not None and found.status_code == 200
             if is_there and (what == "submit" or (found is not None and found.json()["state"] == "cancelled")):
                 self.effects.append(f"{what}: {response.status_code} {response.text[:300]}")

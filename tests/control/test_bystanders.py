@@ -46,7 +46,7 @@ def meet(answers: Sequence[Answer | None], state: str) -> Bystander:
 
 
 def cancel(bystander: Bystander) -> None:
-    bystander.insist("cancel", "POST", "/api/v1/jobs/j1/cancel", (200, 409))
+    bystander.insist("cancel", "POST", "/api/v1/jobs/j1/cancel", (200, 409), "j1")
 
 
 def test_a_wait_counts_from_the_first_try_to_the_good_answer() -> None:
@@ -94,3 +94,23 @@ def test_a_cancel_that_was_called_undone_and_was_done_is_found(
     bystander = meet(answers, state)
     cancel(bystander)
     assert len(bystander.effects) == effects
+
+
+FAILURE = {"error": {"reason": "internal", "sentence": "it is in the log under 17"}}
+
+
+@pytest.mark.parametrize(("state", "effects"), [("held", 1), ("", 0)])
+def test_a_failure_of_the_platform_is_odd_and_a_job_that_it_made_is_found_by_its_name(state: str, effects: int) -> None:
+    bystander = meet([(500, FAILURE), (201, {"id": "j1"})], state)
+    assert bystander.submit("bystander-1") == "j1"
+    assert len(bystander.odd) == 1 and bystander.odd[0].startswith("submit: 500")
+    assert len(bystander.effects) == effects
+    assert {one.what for one in bystander.asked} == {"submit", "look"}
+
+
+def test_where_nobody_could_be_asked_nothing_was_done() -> None:
+    bystander = meet([(503, UNDONE), (200, {})], "cancelled")
+    places = [None, None, "http://here", None, "http://here", "http://here"]
+    bystander.doors = Doors(lambda: places.pop(0), "token", "archive")
+    cancel(bystander)
+    assert len(bystander.effects) == 1 and not places

@@ -89,3 +89,45 @@ def test_a_folder_whose_list_could_not_be_read_is_refused(
     monkeypatch.setattr(folder_copies, "SMALL_BYTES", 100)
     with pytest.raises(InputError, match=r"has 2 files, whose list would take \d+ bytes; .*: write fewer files"):
         copy_folder(folder, store)
+
+
+class MemoryStore(ObjectStore):
+    """Objects in memory, for what needs no server."""
+
+    def __init__(self) -> None:
+        self.url, self.objects = "s3://here", dict[str, bytes]()
+
+    def write(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
+        self.objects[name] = b"".join(chunks)
+        return len(self.objects[name])
+
+    def read(self, name: str) -> bytes:
+        if name not in self.objects:
+            raise FileNotFoundError(name)
+        return self.objects[name]
+
+
+def test_a_start_that_took_long_does_not_write_its_list_over_a_later_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = MemoryStore()
+    write = store.write
+
+    def write_late(name: str, chunks: Iterable[bytes | memoryview]) -> int:
+        size = write(name, chunks)
+        if name == "files/deep/a.txt":
+            monkeypatch.setattr(store, "write", write)
+            copy_folder(folder, store, 7)  # by a later start, meanwhile
+        return size
+
+    monkeypatch.setattr(store, "write", write_late)
+    copy_folder(folder, store, 6)
+    assert json.loads(store.read(LIST))["generation"] == 7 and "start 7 of this job" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("generation", ["Infinity", "NaN", "1e999", '"x"', "[]"])
+def test_a_list_of_no_start_that_there_can_be_is_of_none(folder: Path, generation: str) -> None:
+    store = MemoryStore()
+    store.write(LIST, [f'{{"generation": {generation}, "files": {{}}}}'.encode()])
+    copy_folder(folder, store, 1)
+    assert json.loads(store.read(LIST))["generation"] == 1

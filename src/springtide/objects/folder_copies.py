@@ -71,13 +71,24 @@ def copy_folder(
 
 def copy_once(folder: Path, store: ObjectStore, generation: int) -> None:
     """Copy the files that are not there as they are here, then their list: with it the copy is whole."""
-    there, later = read_list(store), read_generation(store)
-    if generation < later:
-        told = f"start {later} of this job has copied its output to {store.url}"
-        print(f"springtide: warning: {told}; that stays, and {folder} of start {generation} is not copied over it")
+    there = read_told(store)
+    if is_later(there, folder, store, generation):
         return
-    listed = {name: copy_file(path, store, name, there.get(name)) for name, path in find_files(folder).items()}
-    store.write(LIST, [write_list(folder, listed, generation)])
+    known = read_files(there)
+    listed = {name: copy_file(path, store, name, known.get(name)) for name, path in find_files(folder).items()}
+    text = write_list(folder, listed, generation)
+    if not is_later(read_told(store), folder, store, generation):  # the files may have taken long
+        store.write(LIST, [text])
+
+
+def is_later(told: object, folder: Path, store: ObjectStore, generation: int) -> bool:
+    """Whether a list is that of a later start, whose copy stays; it is said."""
+    later = read_generation(told)
+    if generation >= later:
+        return False
+    found = f"start {later} of this job has copied its output to {store.url}"
+    print(f"springtide: warning: {found}; that stays, and {folder} of start {generation} is not copied over it")
+    return True
 
 
 def write_list(folder: Path, listed: Mapping[str, CopiedFile], generation: int) -> bytes:
@@ -117,20 +128,30 @@ def find_hash(path: Path) -> str:
 
 def read_list(store: ObjectStore) -> dict[str, CopiedFile]:
     """The files of a copy that is whole, by name; none where there is no list, or one that nobody could have meant."""
+    return read_files(read_told(store))
+
+
+def read_told(store: ObjectStore) -> Any:
+    """What the list of a copy says; None where there is none that can be read."""
     try:
-        told = json.loads(store.read(LIST))
+        return json.loads(store.read(LIST))
+    except (FileNotFoundError, ValueError, RecursionError):
+        return None
+
+
+def read_files(told: Any) -> dict[str, CopiedFile]:
+    """The files that a list names; none if nobody could have meant it."""
+    try:
         return {name: read_entry(name, entry) for name, entry in told["files"].items()}
-    except FileNotFoundError:
-        return {}
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
         return {}
 
 
-def read_generation(store: ObjectStore) -> int:
-    """Which start of its job has made the copy that is there; 0 if none has said."""
+def read_generation(told: Any) -> int:
+    """Which start of its job has made the copy of a list; 0 if none has said."""
     try:
-        return int(json.loads(store.read(LIST))["generation"])
-    except (FileNotFoundError, ValueError, LookupError, TypeError, RecursionError):
+        return int(told["generation"])
+    except (ValueError, LookupError, TypeError, OverflowError):
         return 0
 
 
