@@ -23,6 +23,7 @@ from springtide.client.client import Client
 from springtide.client.http_line import HttpResponse
 from springtide.client.job_folders import load_job
 from springtide.control.api import routes
+from springtide.control.api.job_data.archive_routes import UploadDesk
 from springtide.control.scheduling.loop.calls import UnavailableError
 from springtide.control.scheduling.operations import Operations
 from springtide.control.scheduling.sentences import tell_policy_failure
@@ -30,7 +31,7 @@ from springtide.control.server import Server
 from springtide.control.storage import archives
 from springtide.control.storage.archives import ArchiveUpload
 from springtide.control.storage.records import UserRecord
-from springtide.errors import InputError, ServerError
+from springtide.errors import InputError, ServerError, StateError
 
 DiskUsage = namedtuple("DiskUsage", "total used free")
 
@@ -303,6 +304,33 @@ def test_an_upload_leaves_room_for_the_database_and_for_jobs(
             told = reply.json()["error"]["sentence"]
             assert reply.status_code == 503 and f"{left >> 20} MiB are free" in told and "springtide gc" in told
             assert not [*server.settings.state_dir.code.glob(".upload-*")]
+
+
+def test_an_upload_that_does_not_say_how_long_it_is_counts_as_the_longest(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = load_job(write_project(tmp_path / "project")).pack()
+    where, headers = f"/api/v1/archives/{archive.code_hash}", {"Content-Type": "application/x-tar"}
+    with connect(server) as client:
+        for left, status in ((700 << 20, 503), (900 << 20, 201)):  # 286 MiB at most, and 512 stay free
+            usage = DiskUsage(10 << 30, (10 << 30) - left, left)
+            monkeypatch.setattr(archives.shutil, "disk_usage", lambda _, usage=usage: usage)  # type: ignore[attr-defined]
+            reply = client.http.request("PUT", where, content=iter([archive.data]), headers=headers)
+            assert reply.status_code == status, reply.text
+
+
+def test_uploads_at_one_time_leave_room_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = 800 << 20
+    usage = DiskUsage(10 << 30, (10 << 30) - left, left)
+    monkeypatch.setattr(archives.shutil, "disk_usage", lambda _: usage)  # type: ignore[attr-defined]
+    desk = UploadDesk()
+    with desk.reserve(tmp_path, 200 << 20):
+        with pytest.raises(StateError, match="200 MiB of it for other uploads"), desk.reserve(tmp_path, 200 << 20):
+            pass
+        with desk.reserve(tmp_path, 80 << 20):
+            assert desk.reserved == 280 << 20
+    with desk.reserve(tmp_path, 200 << 20):
+        assert desk.reserved == 200 << 20
 
 
 def test_what_was_stored_is_not_called_a_failure_because_it_cannot_be_read(

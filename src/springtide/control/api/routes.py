@@ -53,6 +53,7 @@ from springtide.control.scheduling.loop.calls import SAFE_AGAIN, UNDONE, UNKNOWN
 from springtide.control.scheduling.operations import ConflictError, MissingError, Operations, can_release, can_resume
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import Submission, find_checkpoint, name_keyed, name_keyed_array
+from springtide.control.storage.archives import find_most_body
 from springtide.control.storage.job_snapshot import JobQuery, JobSnapshot
 from springtide.control.storage.places.storage_checks import check_job_storage
 from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord, UserRecord
@@ -287,7 +288,7 @@ def build_app(
         secret = read_cookie(cookie, host)
         return api.sessions.find(secret) if secret else None
 
-    most_archive_bytes = 2 * options.archive_limit_bytes
+    most_archive_bytes = find_most_body(options.archive_limit_bytes)
     guard = Guard(app, reconciler.store, hosts, changes, reads, most_archive_bytes, find_session, rules)
     return guard, api.sessions
 

@@ -72,15 +72,29 @@ class ArchiveUpload:
             raise ArchiveError("the archive takes more time or memory to read than it may; send a smaller one")
 
 
-def check_room(code: Path, size: int) -> None:
-    """Refuse an upload of so many bytes that would leave too little of the disk; it lies there twice for a moment."""
+def find_most_body(limit_bytes: int) -> int:
+    """How long a body may be that holds files of so many bytes: names and gaps between files take room, too."""
+    return 2 * limit_bytes
+
+
+def find_need(length: int | None, limit_bytes: int) -> int:
+    """What an upload may take of the disk: for a moment its files lie there beside it. None: it does not say how long
+    it is.
+    """
+    size = find_most_body(limit_bytes) if length is None else length
+    return size + min(size, limit_bytes)
+
+
+def check_room(code: Path, need: int, reserved: int = 0) -> None:
+    """Refuse an upload that would leave too little of the disk, beside what is reserved for others under way."""
     code.mkdir(parents=True, exist_ok=True, mode=0o700)
     usage = shutil.disk_usage(code)
     least = min(LEAST_FREE_BYTES, int(LEAST_FREE_SHARE * usage.total))
-    if usage.free - 2 * size < least:
+    if usage.free - need - reserved < least:
+        others = f", {reserved >> 20} MiB of it for other uploads" if reserved else ""
         raise StateError(
-            f"{usage.free >> 20} MiB are free on the disk of the state directory; beside an upload of {size >> 20} MiB "
-            f"and its files {least >> 20} MiB are to stay free; nothing was done; free some: springtide gc"
+            f"{usage.free >> 20} MiB are free on the disk of the state directory{others}; beside the {need >> 20} MiB of "
+            f"an upload and its files {least >> 20} MiB are to stay free; nothing was done; free some: springtide gc"
         )
 
 

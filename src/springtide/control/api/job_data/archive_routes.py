@@ -1,7 +1,10 @@
 """Uploads of code. Whoever sends slowly keeps nobody else waiting: what is bounded for all is only the unpacking."""
 
 import asyncio
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
@@ -9,7 +12,7 @@ from fastapi import FastAPI, Request
 from springtide.control.api.job_data.user_turns import UserTurns
 from springtide.control.api.requests import Hash
 from springtide.control.scheduling.operations import MissingError
-from springtide.control.storage.archives import check_room, take_upload
+from springtide.control.storage.archives import check_room, find_need, take_upload
 from springtide.control.storage.places.stored_code import keep_code
 
 if TYPE_CHECKING:
@@ -25,9 +28,22 @@ class UploadDesk:
 
     def __init__(self) -> None:
         self.turns = UserTurns(UPLOADS_OF_EACH, "uploads")
+        self.reserved = 0  # bytes of the disk, for uploads under way
         self.unpacking = asyncio.Semaphore(UNPACKED_AT_ONCE)
         self.writers = ThreadPoolExecutor(UNPACKED_AT_ONCE, thread_name_prefix="uploads")
         self.readers = ThreadPoolExecutor(UNPACKED_AT_ONCE, thread_name_prefix="archives")
+
+    @contextmanager
+    def reserve(self, code: Path, need: int) -> Iterator[None]:
+        """Hold so many bytes of the disk for an upload, or refuse it. Part of them may be written already: the disk is
+        then counted fuller than it is.
+        """
+        check_room(code, need, self.reserved)
+        self.reserved += need
+        try:
+            yield
+        finally:
+            self.reserved -= need
 
 
 def add_archive_routes(app: FastAPI, api: "Api") -> None:
@@ -48,8 +64,9 @@ def add_archive_routes(app: FastAPI, api: "Api") -> None:
         state_dir, limit_bytes = api.context.state_dir, api.context.options.archive_limit_bytes
         loop = asyncio.get_running_loop()
         async with desk.turns.take(request.state.user):
-            check_room(state_dir.code, int(request.headers.get("content-length", 0)))  # digits, the guard has seen
-            with take_upload(state_dir.code) as upload:
+            told = request.headers.get("content-length")
+            need = find_need(None if told is None else int(told), limit_bytes)  # digits, the guard has seen
+            with desk.reserve(state_dir.code, need), take_upload(state_dir.code) as upload:
                 async for data in request.stream():
                     await loop.run_in_executor(desk.writers, upload.write, data)
                 async with desk.unpacking:
