@@ -258,3 +258,18 @@ def test_what_nobody_began_is_not_told_as_a_folder_that_did_not_answer(
         finally:
             go_on.set()
         assert client.http.post(f"/api/v1/jobs/{made}/resume").status_code == 200
+
+
+@pytest.mark.parametrize(("error", "status"), [(TimeoutError(0, "late"), 503), (PermissionError(13, "no"), 422)])
+def test_a_folder_that_does_not_tell_lets_no_job_begin_anew(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, status: int
+) -> None:
+    def fail(_folder: CheckpointFolder) -> None:
+        raise error
+
+    with connect(server) as client:
+        path = make_idle(client, tmp_path / "idle", "jobs", "resume")
+        monkeypatch.setattr(CheckpointFolder, "find_newest", fail)
+        reply = client.http.post(path)
+        assert reply.status_code == status and "nothing was done" in reply.json()["error"]["sentence"]
+        assert {str(record.state) for record in server.store.list_jobs()} == {"cancelled"}

@@ -309,7 +309,12 @@ def test_a_folder_that_does_not_tell_is_not_one_without_checkpoints(
             patch.setattr(os, "listdir", listdir)
             with pytest.raises(type(error)):
                 folder.find_step()
-            assert (folder.find_saved(-1), folder.find_saved(30), folder.find_new(), folder.measure()) == (10, 30, None, 0)
+            assert (folder.find_saved(-1), folder.find_saved(30), folder.find_new(), folder.measure()) == (
+                10,
+                30,
+                None,
+                0,
+            )
     with pytest.raises(OSError, match="no user"):
         CheckpointFolder(tmp_path, "nobody-of-this-name").find_step()
 

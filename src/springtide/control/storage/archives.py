@@ -93,8 +93,8 @@ def check_room(code: Path, need: int, reserved: int = 0) -> None:
     if usage.free - need - reserved < least:
         others = f", {reserved >> 20} MiB of it for other uploads" if reserved else ""
         raise StateError(
-            f"{usage.free >> 20} MiB are free on the disk of the state directory{others}; beside the {need >> 20} MiB of "
-            f"an upload and its files {least >> 20} MiB are to stay free; nothing was done; free some: springtide gc"
+            f"{usage.free >> 20} MiB are free on the disk of the state directory{others}; beside the {need >> 20} MiB "
+            f"of an upload and its files {least >> 20} MiB are to stay free; nothing was done; free some: springtide gc"
         )
 
 

@@ -137,7 +137,8 @@ class Trials:
         try:
             came = [jobs[JobId(job_id)].job for job_id in newcomer]
             self.leave_out(self.newcomers)
-            return self.bears([replace(answered, id=STAND_IN)]) and not self.bears(came)
+            stand_in = replace(answered, id=STAND_IN, index=came[0].index)
+            return self.bears([stand_in]) and not self.bears(came)
         finally:
             self.reconciler.roll_back(mark)
 

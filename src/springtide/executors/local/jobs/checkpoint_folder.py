@@ -35,7 +35,9 @@ class CheckpointFolder:
         except FileNotFoundError:
             return None
         named = [(name, self.folder / one) for one in listed if (name := parse_name(one)) is not None]
-        return max(((name, path) for name, path in named if os.path.exists(path / "manifest.json")), default=(0, None))[1]
+        return max(((name, path) for name, path in named if os.path.exists(path / "manifest.json")), default=(0, None))[
+            1
+        ]
 
     def read_newest(self) -> list[int]:
         """The step and the bytes of the newest checkpoint; -1 and 0 if there is none."""
@@ -64,8 +66,9 @@ class CheckpointFolder:
         return self.look()[0]
 
     def find_saved(self, said: int) -> int:
-        """The step of the newest checkpoint, -1 if there is none; of a folder that does not tell now, that of the newest
-        ever seen, or what was said to be saved.
+        """The step of the newest checkpoint, -1 if there is none.
+
+        Of a folder that does not tell now it is that of the newest ever seen, or what was said to be saved.
         """
         try:
             return self.find_step()
