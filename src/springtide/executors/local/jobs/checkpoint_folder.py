@@ -35,9 +35,8 @@ class CheckpointFolder:
         except FileNotFoundError:
             return None
         named = [(name, self.folder / one) for one in listed if (name := parse_name(one)) is not None]
-        return max(((name, path) for name, path in named if os.path.exists(path / "manifest.json")), default=(0, None))[
-            1
-        ]
+        whole = [(name, path) for name, path in named if os.path.exists(path / "manifest.json")]
+        return max(whole)[1] if whole else None
 
     def read_newest(self) -> list[int]:
         """The step and the bytes of the newest checkpoint; -1 and 0 if there is none."""
