@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils.operations import recursively_apply
+from accelerate.utils.operations import recursively_apply, send_to_device
 from torch.utils.data import DataLoader
 
 from springtide.errors import JobError
@@ -180,17 +180,18 @@ class ElasticAccelerator(Accelerator):
             self.show_place()
             position = self.run.position
             self.feeds.follow(position.epoch, position.step_in_epoch * self.gradient_accumulation_steps)
-            turns = partial(self.walk_turns, step, loader.count(step.index))
+            turns = partial(self.walk_turns, loader, step)
             yield AccumulatedStep(turns, step.index, step.number)
 
-    def walk_turns(self, step: Step, count: int) -> Iterator[Any]:
+    def walk_turns(self, loader: UpdateLoader, step: Step) -> Iterator[Any]:
         """The batches of each logical worker here, in its turn."""
+        count = loader.count(step.index)
         for _ in step:
             feed = self.feeds.feeds[step.worker.rank]
             for number in range(count):
                 self.has_more = number < count - 1
                 self.gradient_state._set_sync_gradients(not self.has_more)
-                yield feed.take()
+                yield place_batch(feed.take(), loader.shard)
 
     def walk_stock(self, loader: UpdateLoader) -> Iterator[AccumulatedStep]:
         """A rank's updates."""
@@ -338,6 +339,11 @@ def check_settings(accelerator: Accelerator) -> None:
                 f"GradientAccumulationPlugin({name}={plugin[name]}) in an ElasticAccelerator: an update's batches are "
                 f"reduced once, and an epoch's last update may have fewer; it must be {value}"
             )
+
+
+def place_batch(batch: Any, shard: Any) -> Any:
+    """A batch where the prepared loader would put it: on the device, unless the script places batches by itself."""
+    return batch if shard.device is None else send_to_device(batch, shard.device, non_blocking=shard._non_blocking)
 
 
 def is_trained(part: Any) -> bool:
