@@ -6,6 +6,7 @@ here too; what is exchanged with other processes is in `reduction`.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NoReturn
@@ -96,21 +97,32 @@ def fill_own(
     nobody has used is the tensor that was `kept`, untouched.
     """
     gradients, sources, targets = list(sums), [], []
-    # In DDP's order: autograd may have given two parameters one gradient, and then the last copy is what both have.
+    memories = Counter(find_memory(one) for one in made if one is not None)
     for index in (index for bucket in layout.buckets for index in bucket.parameters):
         total, own = sums[index], made[index] if made else None
         if total is None or total is kept[index]:
             continue
-        is_held = made and count_holders(made, index) > ALONE  # by a script, as that worker's gradient
-        if own is None or is_held or own.stride() != total.stride() or own.dtype != total.dtype:
+        if own is None or own.stride() != total.stride() or own.dtype != total.dtype or is_held(made, index, memories):
             gradients[index] = total.clone()
             continue
         gradients[index] = own
         sources.append(total)
         targets.append(own)
-    if targets:
+    if len(memories) < sum(memories.values()):
+        # Autograd has made gradients of several parameters as views of one tensor. Where they overlap the last copy is
+        # what all of them have, in DDP's order, which _foreach_copy_ does not promise.
+        for target, source in zip(targets, sources, strict=True):
+            target.copy_(source)
+    elif targets:
         torch._foreach_copy_(targets, sources)
     return gradients
+
+
+def is_held(made: Sequence[torch.Tensor | None], index: int, memories: Counter[int]) -> bool:
+    """Whether a script has kept one of these as that worker's gradient: the tensor, or another one on its memory."""
+    own = made[index]
+    assert own is not None
+    return count_holders(made, index) > ALONE or count_sharers(own) > UNSHARED + memories[find_memory(own)] - 1
 
 
 def count_holders(tensors: Sequence[torch.Tensor | None], index: int) -> int:
@@ -118,8 +130,24 @@ def count_holders(tensors: Sequence[torch.Tensor | None], index: int) -> int:
     return sys.getrefcount(tensors[index])
 
 
-#: What is counted where the list and one variable have it, and nobody else.
-ALONE = count_holders([torch.empty(0)], 0) + 1
+def count_sharers(tensor: torch.Tensor) -> int:
+    """How many there are on a tensor's memory: its views, what .detach(), .data and .numpy() gave, and itself."""
+    if not COUNTS_SHARERS:
+        return sys.maxsize
+    storage = tensor.untyped_storage()
+    return int(torch._C._storage_Use_Count(storage._cdata)) + sys.getrefcount(storage)
+
+
+def find_memory(tensor: torch.Tensor) -> int:
+    """A number for the memory that a tensor lies in."""
+    return tensor.untyped_storage()._cdata
+
+
+#: Whether this torch says how many share a memory. If it does not, all count as shared, and gradients are new tensors.
+COUNTS_SHARERS = hasattr(torch._C, "_storage_Use_Count")
+#: What is counted where two variables and a list have it, and nobody else; and where it is alone on its memory.
+ALONE = count_holders([torch.empty(0)], 0) + 2
+UNSHARED = count_sharers(torch.empty(0)) if COUNTS_SHARERS else 0
 
 
 def trained_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
