@@ -21,15 +21,14 @@ from springtide.errors import JobError
 from springtide.integrations.accelerate_data import ShardedData, show_rank
 from springtide.integrations.accelerate_gathers import watch_functions, watch_seeds
 from springtide.integrations.eval_rounds import EvalRounds, Padding
-from springtide.integrations.frameworks import check_state, find_run
+from springtide.integrations.frameworks import PLUGINS, check_state, find_run
 from springtide.integrations.stock_steps import StockSteps
 from springtide.integrations.worker_feeds import LocalFeeds, begin_contexts, make_turns
 from springtide.training.ddp_run import ReferenceRun
 from springtide.training.workers.loaders import number_steps
 from springtide.training.workers.steps import Step
 
-#: Plugins that shard or reduce by themselves.
-REFUSED = ("deepspeed_plugin", "deepspeed_plugins", "fsdp_plugin", "megatron_lm_plugin", "parallelism_config")
+WHERE = "an ElasticAccelerator"
 STATES = "random_states_*.pkl"
 #: How batches are accumulated, as accelerate does it unless it is told otherwise.
 ACCUMULATION = {"sync_with_dataloader": True, "sync_each_batch": False}
@@ -81,6 +80,7 @@ class ElasticAccelerator(Accelerator):
     def __init__(self, *given: Any, **named: Any) -> None:
         self.run: Any = find_run(type(self).__name__)
         check_options(named)
+        check_state(None, WHERE)
         super().__init__(*given, **named)
         self.stock = StockSteps(self.run) if isinstance(self.run, ReferenceRun) else None
         self.updates: UpdateLoader | None = None
@@ -90,7 +90,7 @@ class ElasticAccelerator(Accelerator):
         self.earlier: list[torch.nn.Module] = []
         #: Loaders for evaluation that draw an order.
         self.evaluations = 0
-        check_state(self.state, "an ElasticAccelerator")
+        check_state(self.state, WHERE)
         check_settings(self)
         if self.project_configuration.automatic_checkpoint_naming:
             raise JobError("automatic_checkpoint_naming in an ElasticAccelerator: give save_state a folder instead")
@@ -317,7 +317,7 @@ class ElasticAccelerator(Accelerator):
 
 def check_options(named: Mapping[str, Any]) -> None:
     """Refuse options of an Accelerator that change what a logical worker does."""
-    for name in REFUSED:
+    for name in PLUGINS:
         if named.get(name) is not None:
             raise JobError(f"ElasticAccelerator({name}=...): it shards or reduces by itself; leave it out")
     refuse_half(named.get("mixed_precision"))
