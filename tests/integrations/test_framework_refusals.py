@@ -294,6 +294,25 @@ def test_a_callback_of_lightning_that_steps_the_optimizer_is_refused() -> None:
         check_callbacks([Stepper()])
 
 
+def test_a_module_that_is_asked_in_the_middle_of_the_turns_is_refused() -> None:
+    """Its forward in the turns after the first would read what it has counted there."""
+    need("lightning")
+    from lightning.pytorch import LightningModule
+
+    from springtide.integrations.lightning.lightning_checks import check_module
+
+    class Counting(LightningModule):
+        def on_before_zero_grad(self, optimizer: Any) -> None:
+            self.count = 1
+
+    module = Counting()
+    check_module(LightningModule())
+    with pytest.raises(JobError, match=r"Counting overrides on_before_zero_grad .* Count in on_train_batch_end"):
+        check_module(module)
+    module.automatic_optimization = False  # where Lightning does not call it
+    check_module(module)
+
+
 def test_a_checkpoint_of_lightning_is_no_place_to_go_on_from() -> None:
     need("lightning")
     from springtide.integrations.lightning.lightning_checks import check_resumed

@@ -24,6 +24,7 @@ from springtide.integrations.frameworks import find_run
 from springtide.integrations.lightning.gradient_clearing import GradientClearing
 from springtide.integrations.lightning.lightning_checks import (
     check_callbacks,
+    check_module,
     check_monitors,
     check_precision,
     check_resumed,
@@ -253,6 +254,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         if not isinstance(limit, float) or limit != 1.0 or trainer.overfit_batches:
             raise JobError("limit_train_batches and overfit_batches in an elastic run: cut the dataset instead")
         check_callbacks(trainer.callbacks)
+        check_module(self.lightning_module)
         check_resumed(trainer.ckpt_path)
         check_precision(self.precision_plugin)
         if self._layer_sync is not None:
