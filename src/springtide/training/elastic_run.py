@@ -105,7 +105,7 @@ class ElasticRun(Run):
         self.saved: dict[str, Any] | None = None
         self.trace = DigestTrace(settings.trace_dir, self.name) if settings.trace_dir else None
         self.chain = chaining.open_chain(settings)
-        self.tracking = MetricTracking(settings, self.output_dir)
+        self.tracking = MetricTracking(settings, self.output_dir, self.channel.warn)
         self.output_copy = open_copy(settings, self.busy)
         #: How the model is sharded, if it is.
         self.sharding: ModelSharding | None = None
