@@ -79,6 +79,8 @@ class ElasticRun(Run):
         )
         self.divergence, self.paces = DivergenceGuard(), PaceWatch()
         self.turn_guard = TurnGuard()
+        #: Whether all processes have compared their states since the last walk.
+        self.compared = False
         self.iterators = IteratorWatch()
         self.memory = TurnMemory()
         self.objects = ScriptObjects()
@@ -294,6 +296,7 @@ class ElasticRun(Run):
         self.turns.end_walk()
         self.verdict = words.hear(self)
         self.turn_guard.end(self)
+        self.compared = False
 
     def find_awaited(self) -> int:
         """How far the others must come for what this process does now, in half steps; -1 if it waits for nobody."""
@@ -388,6 +391,7 @@ class ElasticRun(Run):
         if self.group is not None and Action.COMPARE in action:
             self.divergence.compare(self)
             self.paces.compare(self)
+            self.compared = True
         checkpointing.act(self, action)
         if Action.TERMINATE in action:
             self.is_over = True
