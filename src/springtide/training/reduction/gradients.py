@@ -100,18 +100,23 @@ def fill_own(
     nobody has used is the tensor that was `kept`, untouched.
     """
     gradients, sources, targets = list(sums), [], []
-    memories = Counter(find_memory(one) for one in made if one is not None)
+    looks = {index: look_at_memory(one) for index, one in enumerate(made) if one is not None}
+    memories = Counter(memory for memory, _ in looks.values())
     for index in (index for bucket in layout.buckets for index in bucket.parameters):
         total, own = sums[index], made[index] if made else None
         if total is None or total is kept[index]:
             continue
-        if own is None or own.stride() != total.stride() or own.dtype != total.dtype or is_held(made, index, memories):
+        if own is None or own.stride() != total.stride() or own.dtype != total.dtype:
             gradients[index] = total.clone()
+            continue
+        memory, sharers = looks[index]
+        if count_holders(made, index) > ALONE or sharers > UNSHARED + memories[memory] - 1:
+            gradients[index] = total.clone()  # a script has kept it, or another tensor on its memory, as that worker's
             continue
         gradients[index] = own
         sources.append(total)
         targets.append(own)
-    if len(memories) < sum(memories.values()):
+    if len(memories) < len(looks):
         # Autograd has made gradients of several parameters as views of one tensor. Where they overlap the last copy is
         # what all of them have, in DDP's order, which _foreach_copy_ does not promise.
         for target, source in zip(targets, sources, strict=True):
@@ -121,36 +126,23 @@ def fill_own(
     return gradients
 
 
-def is_held(made: Sequence[torch.Tensor | None], index: int, memories: Counter[int]) -> bool:
-    """Whether a script has kept one of these as that worker's gradient: the tensor, or another one on its memory."""
-    own = made[index]
-    assert own is not None
-    return count_holders(made, index) > ALONE or count_sharers(own) > UNSHARED + memories[find_memory(own)] - 1
-
-
 def count_holders(tensors: Sequence[torch.Tensor | None], index: int) -> int:
     """How many references Python has to one of these."""
     return sys.getrefcount(tensors[index])
 
 
-def count_sharers(tensor: torch.Tensor) -> int:
-    """How many there are on a tensor's memory: its views, what .detach(), .data and .numpy() gave, and itself."""
-    if not COUNTS_SHARERS:
-        return sys.maxsize
+def look_at_memory(tensor: torch.Tensor) -> tuple[int, int]:
+    """A number for the memory a tensor lies in, and for how many are on it: views, what .detach() or .numpy() gave."""
     storage = tensor.untyped_storage()
-    return int(torch._C._storage_Use_Count(storage._cdata)) + sys.getrefcount(storage)
-
-
-def find_memory(tensor: torch.Tensor) -> int:
-    """A number for the memory that a tensor lies in."""
-    return tensor.untyped_storage()._cdata
+    tensors = torch._C._storage_Use_Count(storage._cdata) if COUNTS_SHARERS else sys.maxsize
+    return storage._cdata, tensors + sys.getrefcount(storage)
 
 
 #: Whether this torch says how many share a memory. If it does not, all count as shared, and gradients are new tensors.
 COUNTS_SHARERS = hasattr(torch._C, "_storage_Use_Count")
-#: What is counted where two variables and a list have it, and nobody else; and where it is alone on its memory.
-ALONE = count_holders([torch.empty(0)], 0) + 2
-UNSHARED = count_sharers(torch.empty(0)) if COUNTS_SHARERS else 0
+#: What is counted where the list and one variable have it, and nobody else; and where it is alone on its memory.
+ALONE = count_holders([torch.empty(0)], 0) + 1
+UNSHARED = look_at_memory(torch.empty(0))[1] if COUNTS_SHARERS else 0
 
 
 def trained_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
