@@ -16,8 +16,8 @@ from tests.training.equality import SCRIPTS
 from springtide.errors import JobError
 from springtide.training.settings import Settings
 from springtide.training.tracking.metric_journal import JOURNAL, JournalReader, LoggedMetrics, MetricJournal
-from springtide.training.tracking.tracking import MetricTracking
 from springtide.training.tracking.trackers import choose_trackers
+from springtide.training.tracking.tracking import MetricTracking
 from springtide.verification.scripted_jobs import Host, ScriptedJob, ScriptedRun
 
 STEPS = 40

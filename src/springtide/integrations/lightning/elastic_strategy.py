@@ -158,10 +158,17 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         self.feeds: LocalFeeds | None = None
         #: Training data that were asked for before there were optimizers.
         self.early_data: SampledData | None = None
+        #: The run's epochs and the steps of one, what clears gradients and looks at callbacks: once it is prepared.
+        self.epochs: Any = None
         self.steps: Any = None
+        self.clearing: Any = None
+        self.callback_memory: Any = None
         self.done_batches = 0
         self.epoch = -1
         self.walk: Any = None
+        #: The update's step, and how many batches it accumulates.
+        self.step: Any = None
+        self.update_size = 0
         #: In manual optimization, the batch of each worker whose call is under way.
         self.batches: dict[int, Any] = {}
         self.current: Any = None
@@ -169,6 +176,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         self.number = 0
         self.is_first_turn = False
         self.thread: TurnThread | None = None
+        self.toggles: Any = None
 
     # Lightning's questions.
 
