@@ -191,3 +191,33 @@ def test_persistent_workers_draw_one_seed() -> None:
         for epoch in range(2):
             data.draw_seed(epoch)
         assert torch.equal(torch.default_generator.get_state(), after), expected
+
+
+@pytest.mark.parametrize(("device", "found"), [(torch.device("meta"), "meta"), (None, "cpu")])
+def test_training_batches_are_on_the_device_of_the_prepared_loader(device: Any, found: str) -> None:
+    """As `accelerate` has them: the script's model is there. Without device placement they stay where they are."""
+    need("accelerate")
+    from accelerate.data_loader import prepare_data_loader
+
+    from springtide.integrations.accelerate.elastic_accelerator import ElasticAccelerator, UpdateLoader
+
+    data: Any = DataLoader([torch.ones(2)] * 12, batch_size=2)  # type: ignore[arg-type]
+    shard = prepare_data_loader(data, device, num_processes=RANKS, process_index=0, put_on_device=device is not None)
+    batch = {"x": torch.ones(2), "more": [torch.zeros(2), "a text"]}
+
+    class Turn:
+        """A step with one turn."""
+
+        index, worker = 0, SimpleNamespace(rank=0)
+
+        def __iter__(self) -> Any:
+            return iter([None])
+
+    accelerator: Any = SimpleNamespace(
+        gradient_accumulation_steps=2,
+        gradient_state=SimpleNamespace(_set_sync_gradients=lambda is_last: None),
+        feeds=SimpleNamespace(feeds=[SimpleNamespace(take=lambda: batch)]),
+    )
+    loader = UpdateLoader(accelerator, shard)
+    batches = list(ElasticAccelerator.walk_turns(accelerator, loader, Turn()))  # type: ignore[arg-type]
+    assert [str(one["x"].device) for one in batches] == [str(one["more"][0].device) for one in batches] == [found] * 2

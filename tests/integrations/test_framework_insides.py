@@ -139,6 +139,7 @@ def test_accelerate_has_the_private_names_that_are_used() -> None:
     loader: Any = torch.utils.data.DataLoader(range(10), batch_size=2, drop_last=True)  # type: ignore[arg-type]
     shard = prepare_data_loader(loader, num_processes=4, process_index=0)
     assert shard._drop_last and shard.total_batch_size == 8 and shard.base_dataloader.collate_fn
+    assert shard.device is None and not shard._non_blocking
 
 
 def test_a_call_is_left_where_it_asks_and_gone_on_with() -> None:

@@ -97,7 +97,7 @@ def test_versions_of_trl_and_peft_are_refused_whoever_names_them(monkeypatch: py
     need("trl")
     import torch
     import trl
-    from peft import LoraConfig, get_peft_model
+    from peft import LoraConfig, get_peft_model, inject_adapter_in_model
 
     from springtide.integrations import hf
     from springtide.integrations.hf import trainer_checks
@@ -110,42 +110,47 @@ def test_versions_of_trl_and_peft_are_refused_whoever_names_them(monkeypatch: py
     monkeypatch.setattr(trainer_checks, "TRIED_TRL", {"trl": ("0.1",)})
     monkeypatch.setattr(trainer_checks, "TRIED_PEFT", {"peft": ("0.2",)})
     trainer_checks.check_kind(hf.ElasticTrainer)
-    trainer_checks.check_model(layers)
+    injected = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    trainer_checks.check_model(injected)
     with pytest.raises(JobError, match=r"trl is .* tried with 0\.1 only"):
         trainer_checks.check_kind(kind)
-    with pytest.raises(JobError, match=r"peft is .* tried with 0\.2 only"):
-        trainer_checks.check_model(model)
+    inject_adapter_in_model(LoraConfig(target_modules=["0"]), injected)
+    for adapted in (model, injected):
+        with pytest.raises(JobError, match=r"peft is .* tried with 0\.2 only"):
+            trainer_checks.check_model(adapted)
+
+
+BEGINNING = "import os, springtide; springtide.init(logical_workers=2); "
+ACCELERATOR = "from springtide.integrations.accelerate import ElasticAccelerator; ElasticAccelerator({})"
+TRAINER = (
+    "from transformers import TrainingArguments; from springtide.integrations.hf import ElasticTrainer; "
+    "args = TrainingArguments(use_cpu=True, report_to=[]); {}; ElasticTrainer(args=args)"
+)
+POSITIONAL = "True, False, 'no', 1, True, None, None, __import__('accelerate').FullyShardedDataParallelPlugin()"
 
 
 @pytest.mark.parametrize(
-    ("name", "variable"),
+    ("code", "variable", "said"),
     [
-        ("deepspeed_plugin", "ACCELERATE_USE_DEEPSPEED"),
-        ("megatron_lm_plugin", "ACCELERATE_USE_MEGATRON_LM"),
-        ("parallelism_config", "ACCELERATE_USE_PARALLELISM_CONFIG"),
+        (ACCELERATOR.format("cpu=True"), "ACCELERATE_USE_FSDP", "fsdp"),
+        (ACCELERATOR.format("cpu=True"), "ACCELERATE_USE_DEEPSPEED", "deepspeed"),
+        (ACCELERATOR.format("cpu=True"), "ACCELERATE_USE_MEGATRON_LM", "megatron_lm"),
+        (ACCELERATOR.format("cpu=True"), "ACCELERATE_USE_PARALLELISM_CONFIG", "parallelism_config"),
+        (ACCELERATOR.format(POSITIONAL), "", "fsdp"),
+        (TRAINER.format("pass"), "ACCELERATE_USE_FSDP", "fsdp"),
+        (TRAINER.format("os.environ['ACCELERATE_USE_MEGATRON_LM'] = 'true'"), "", "megatron_lm"),
     ],
+    ids=["fsdp", "deepspeed", "megatron", "parallelism", "by position", "trainer fsdp", "trainer megatron"],
 )
-def test_what_shards_by_itself_is_refused_however_it_was_given(name: str, variable: str) -> None:
-    """By position or by the environment it is in the state only; an Accelerator and a Trainer look there."""
-    from springtide.integrations.frameworks import check_state
-    from springtide.integrations.hf.trainer_checks import check_plugins
-
-    state = SimpleNamespace(deepspeed_plugin=None, parallelism_config=None)
-    check_state(state, "an ElasticAccelerator")
-    setattr(state, name, object())
-    with pytest.raises(JobError, match=rf"{name.removesuffix('_plugin')}, which shards .* \({variable}\)"):
-        check_plugins(SimpleNamespace(state=state, mixed_precision="no"))
-
-
-def test_a_parallelism_config_of_the_environment_is_refused() -> None:
+def test_what_shards_by_itself_is_refused_however_it_was_given(
+    tmp_path: Path, code: str, variable: str, said: str
+) -> None:
+    """As `accelerate launch` sets it; the state of one process on a CPU has none of it."""
     need("accelerate")
-    code = (
-        "import springtide; from springtide.integrations.accelerate import ElasticAccelerator; "
-        "springtide.init(logical_workers=2); ElasticAccelerator(cpu=True)"
-    )
-    environ = {**os.environ, "ACCELERATE_USE_PARALLELISM_CONFIG": "true", "PARALLELISM_CONFIG_DP_REPLICATE_SIZE": "1"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environ)
-    assert "has configured parallelism_config" in done.stderr, done.stderr[-1000:]
+    environ = {**os.environ, "ACCELERATE_USE_CPU": "true", **({variable: "true"} if variable else {})}
+    command = [sys.executable, "-c", BEGINNING + code]
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, cwd=tmp_path)
+    assert f"has configured {said}, which shards or reduces by itself" in done.stderr, done.stderr[-1000:]
 
 
 def test_what_is_gathered_before_training_is_gathered() -> None:
@@ -287,6 +292,25 @@ def test_a_callback_of_lightning_that_steps_the_optimizer_is_refused() -> None:
     check_callbacks([Innocent()])
     with pytest.raises(JobError, match="callback Stepper steps the optimizer"):
         check_callbacks([Stepper()])
+
+
+def test_a_module_that_is_asked_in_the_middle_of_the_turns_is_refused() -> None:
+    """Its forward in the turns after the first would read what it has counted there."""
+    need("lightning")
+    from lightning.pytorch import LightningModule
+
+    from springtide.integrations.lightning.lightning_checks import check_module
+
+    class Counting(LightningModule):
+        def on_before_zero_grad(self, optimizer: Any) -> None:
+            self.count = 1
+
+    module = Counting()
+    check_module(LightningModule())
+    with pytest.raises(JobError, match=r"Counting overrides on_before_zero_grad .* Count in on_train_batch_end"):
+        check_module(module)
+    module.automatic_optimization = False  # where Lightning does not call it
+    check_module(module)
 
 
 def test_a_checkpoint_of_lightning_is_no_place_to_go_on_from() -> None:

@@ -22,6 +22,8 @@ MOST = 3
 #: After them, one part in so many of the time is spent on looking: before a few updates in succession, for an average
 #: that begins late changes with each. What changes now and then, as the best weights, must not stop a run half way.
 PARTS = 600
+#: Looks in succession: between these lie as many changes as are too many.
+SERIES = MOST + 1
 #: Objects that the run or the framework knows, attributes that hold data, and a length that only data have.
 LEFT_ALONE = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, DataLoader, Dataset, type)
 DATA = ("train_dataset", "eval_dataset")
@@ -47,8 +49,15 @@ class CallbackMemory:
     def look(self) -> None:
         """Before an update: refuse tensors that nobody would bring back."""
         began_s = time.monotonic()
-        if not self.owners or not self.is_due(began_s):
+        self.updates += 1
+        if not self.owners:
             return
+        if self.updates > LOOKS:
+            if not self.left:
+                if began_s < self.due_s:
+                    return
+                self.begin_series()
+            self.left -= 1
         numbers = self.number_attributes()
         self.changes.update(key for key, number in numbers.items() if self.before.get(key, number) != number)
         self.before = numbers
@@ -59,18 +68,10 @@ class CallbackMemory:
         self.spent_s += now_s - began_s
         self.due_s = now_s + PARTS * self.spent_s
 
-    def is_due(self, now_s: float) -> bool:
-        """Whether is looked before this update."""
-        self.updates += 1
-        if self.updates <= LOOKS:
-            return True
-        if not self.left:
-            if now_s < self.due_s:
-                return False
-            self.left, self.spent_s, self.before = MOST + 1, 0.0, {}
-            self.changes.clear()
-        self.left -= 1
-        return True
+    def begin_series(self) -> None:
+        """Count changes anew, before some updates in succession."""
+        self.left, self.spent_s, self.before = SERIES, 0.0, {}
+        self.changes.clear()
 
     def number_attributes(self) -> dict[tuple[int, str], int]:
         """A number for what is in the tensors of each attribute."""

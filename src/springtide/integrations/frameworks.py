@@ -21,19 +21,26 @@ from springtide.training.run import Run
 TOLD_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
-#: What an Accelerator's state has where models are sharded or cut, and the variable that switches it on.
+#: What shards or reduces by itself: arguments of an Accelerator, and attributes of its state, with the variable that
+#: switches each on. Accelerate sets the variable too where it is given a plugin.
 PLUGINS = {
     "deepspeed_plugin": "ACCELERATE_USE_DEEPSPEED",
+    "deepspeed_plugins": "ACCELERATE_USE_DEEPSPEED",
     "fsdp_plugin": "ACCELERATE_USE_FSDP",
     "megatron_lm_plugin": "ACCELERATE_USE_MEGATRON_LM",
     "parallelism_config": "ACCELERATE_USE_PARALLELISM_CONFIG",
 }
+ON = ("1", "true", "yes", "y", "t", "on")
 
 
 def check_state(state: Any, where: str) -> None:
-    """Refuse what an Accelerator was given by position, or has by its configuration or the environment."""
+    """Refuse what an Accelerator was given by position, or has by its configuration or the environment.
+
+    Its state has some of these only where a launcher has begun several processes; without one, the environment tells.
+    That is asked before there is an Accelerator too (`state` is None): it looks for the packages, and would name those.
+    """
     for name, variable in PLUGINS.items():
-        if getattr(state, name, None) is not None:
+        if getattr(state, name, None) is not None or os.environ.get(variable, "").lower() in ON:
             raise JobError(
                 f"accelerate was given or has configured {name.removesuffix('_plugin')}, which shards or reduces by "
                 f"itself, in {where}; leave it out, and switch it off in accelerate's configuration ({variable})"

@@ -79,6 +79,8 @@ class ElasticRun(Run):
         )
         self.divergence, self.paces = DivergenceGuard(), PaceWatch()
         self.turn_guard = TurnGuard()
+        #: Whether all processes have compared their states since the last walk.
+        self.compared = False
         self.iterators = IteratorWatch()
         self.memory = TurnMemory()
         self.objects = ScriptObjects()
@@ -105,10 +107,11 @@ class ElasticRun(Run):
         self.saved: dict[str, Any] | None = None
         self.trace = DigestTrace(settings.trace_dir, self.name) if settings.trace_dir else None
         self.chain = chaining.open_chain(settings)
-        self.tracking = MetricTracking(settings, self.output_dir)
+        self.tracking = MetricTracking(settings, self.output_dir, self.channel.warn)
         self.output_copy = open_copy(settings, self.busy)
         #: How the model is sharded, if it is.
         self.sharding: ModelSharding | None = None
+        self.watched, self.is_told_alone = register_optimizer_step_pre_hook(self.tell_alone), False
 
     @property
     def is_main(self) -> bool:
@@ -149,6 +152,7 @@ class ElasticRun(Run):
             self.adopt_early(received)
         else:
             self.start()
+        self.watched.remove()
         self.watched = register_optimizer_step_pre_hook(self.check_optimizer)
         return self.models, self.loader
 
@@ -292,6 +296,7 @@ class ElasticRun(Run):
         self.turns.end_walk()
         self.verdict = words.hear(self)
         self.turn_guard.end(self)
+        self.compared = False
 
     def find_awaited(self) -> int:
         """How far the others must come for what this process does now, in half steps; -1 if it waits for nobody."""
@@ -299,6 +304,16 @@ class ElasticRun(Run):
         if self.is_acting:
             return 2 * self.position.step
         return 2 * step.number + 1 if step is not None and self.turns.walking else -1
+
+    def tell_alone(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        """Before any optimizer steps while nothing was prepared: say once that this training is not the run's."""
+        if self.is_main and not self.is_told_alone:
+            self.is_told_alone = True
+            self.channel.warn(
+                f"{type(optimizer).__name__}.step() was called before run.prepare: what it trains each process trains "
+                "alone, and a rescale or a kill loses it. Give model, optimizer and loader to run.prepare; under a "
+                "framework take springtide's ElasticTrainer, Trainer(strategy='springtide') or ElasticAccelerator"
+            )
 
     def check_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """Before any optimizer steps: refuse one that acts within turns, or of which a resume would not know."""
@@ -376,6 +391,7 @@ class ElasticRun(Run):
         if self.group is not None and Action.COMPARE in action:
             self.divergence.compare(self)
             self.paces.compare(self)
+            self.compared = True
         checkpointing.act(self, action)
         if Action.TERMINATE in action:
             self.is_over = True
@@ -454,6 +470,9 @@ class ElasticRun(Run):
         inside_s, self.loop_s = self.loop_s, 0.0
         if self.is_main:
             self.channel.send("epoch", epoch=epoch, inside_s=inside_s, outside_s=seconds - inside_s)
+
+    def forget(self) -> None:
+        self.watched.remove()
 
     def end_together(self, group: Group) -> None:
         """Compare once more, when all processes have ended their run."""

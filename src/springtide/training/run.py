@@ -275,6 +275,10 @@ class Run(abc.ABC):
     def finish(self) -> None:
         """Note that the last step has been taken."""
 
+    @abc.abstractmethod
+    def forget(self) -> None:
+        """Watch nothing any more: another run may begin in this process."""
+
     @property
     @abc.abstractmethod
     def steps_per_epoch(self) -> int:
@@ -488,6 +492,8 @@ def refuse_child() -> None:
 
 def forget_run() -> None:
     """Let another run begin in this process, stock DDP's too, for measurements that take one after another."""
+    for run in _current:
+        run.forget()
     _current.clear()
     allow_groups()
 

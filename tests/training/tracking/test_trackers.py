@@ -1,11 +1,13 @@
 """One run and one gapless curve in each tracker, through five kills and two rescales, by the tracker's own reader."""
 
+import errno
 import json
 import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from springtide.errors import JobError
 from springtide.training.settings import Settings
 from springtide.training.tracking.metric_journal import JOURNAL, JournalReader, LoggedMetrics, MetricJournal
 from springtide.training.tracking.trackers import choose_trackers
+from springtide.training.tracking.tracking import MetricTracking
 from springtide.verification.scripted_jobs import Host, ScriptedJob, ScriptedRun
 
 STEPS = 40
@@ -173,6 +176,79 @@ def test_a_journal_has_each_value_once_whatever_was_cut_short(tmp_path: Path) ->
     with closing(MetricJournal(file, anew=True)) as fresh:
         assert fresh.last == {}
     assert read_journal(file)[0] != run
+
+
+@pytest.mark.parametrize("spoilt", [b'{"step": 3, "at\x00\x00\n', b"[]\n", b"\x00" * 40 + b"\n"])
+def test_a_journal_goes_on_before_a_line_that_a_crash_has_spoilt(tmp_path: Path, spoilt: bytes) -> None:
+    file = tmp_path / JOURNAL
+    with closing(MetricJournal(file, anew=False)) as first:
+        for step in range(3):
+            first.add(step, 0.0, {"loss": 0.5})
+    whole = file.read_bytes()
+    file.write_bytes(whole + spoilt + b'{"step": 4, "at_s": 0.0, "metrics": {"loss": 0.5}}\n')
+    with closing(MetricJournal(file, anew=False)) as again:
+        assert again.last == {"loss": 2}
+        for step in range(6):
+            again.add(step, 0.0, {"loss": 0.5})
+    assert [line.step for line in read_journal(file)[1]] == list(range(6))
+    file.write_bytes(spoilt + whole)
+    MetricJournal(file, anew=False).close()
+    assert read_journal(file)[1] == []
+
+
+def make_tracking(folder: Path, said: list[str]) -> MetricTracking:
+    """The journal of a run, without feeds."""
+    tracking = MetricTracking(Settings(track="tensorboard", checkpoint_dir=folder), folder, said.append)
+    tracking.start = lambda name: SimpleNamespace(stdin=SimpleNamespace(close=lambda: None))  # type: ignore[assignment,method-assign,return-value]
+    return tracking
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_disk_that_takes_no_line_costs_training_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    said: list[str] = []
+    tracking = make_tracking(tmp_path, said)
+    tracking.move(is_here=True)
+    tracking.log(0, {"loss": 1.0})
+
+    def fail(*_: Any) -> int:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", fail)
+        patch.setattr(os, "fsync", fail)
+        tracking.log(1, {"loss": 2.0})
+        tracking.sync()
+        tracking.log(2, {"loss": 3.0})
+    tracking.log(2, {"loss": 3.0})
+    tracking.move(is_here=False)
+    assert [line.step for line in read_journal(tmp_path / JOURNAL)[1]] == [0, 2]
+    assert len(said) == 1 and os.strerror(code) in said[0] and "training goes on" in said[0]
+
+
+def test_a_line_that_is_cut_short_by_a_full_disk_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    tracking, write = make_tracking(tmp_path, said), os.write
+    tracking.move(is_here=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda handle, text: write(handle, text[:7]))
+        tracking.log(0, {"loss": 1.0})
+    tracking.log(1, {"loss": 2.0})
+    tracking.sync()
+    assert [line.step for line in read_journal(tmp_path / JOURNAL)[1]] == [1]
+    assert len(said) == 1 and "No space left" in said[0]
+
+
+def test_a_folder_that_cannot_be_written_to_costs_training_nothing(tmp_path: Path) -> None:
+    said: list[str] = []
+    (tmp_path / "file").touch()
+    tracking = make_tracking(tmp_path / "file", said)
+    tracking.move(is_here=True)
+    tracking.log(0, {"loss": 1.0})
+    tracking.sync()
+    tracking.finish()
+    assert len(said) == 1
 
 
 def test_trackers_are_chosen_by_the_environment_before_the_script() -> None:

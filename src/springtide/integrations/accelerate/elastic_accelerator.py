@@ -14,22 +14,21 @@ from typing import Any, NoReturn
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils.operations import recursively_apply
+from accelerate.utils.operations import recursively_apply, send_to_device
 from torch.utils.data import DataLoader
 
 from springtide.errors import JobError
 from springtide.integrations.accelerate_data import ShardedData, show_rank
 from springtide.integrations.accelerate_gathers import watch_functions, watch_seeds
 from springtide.integrations.eval_rounds import EvalRounds, Padding
-from springtide.integrations.frameworks import check_state, find_run
+from springtide.integrations.frameworks import PLUGINS, check_state, find_run
 from springtide.integrations.stock_steps import StockSteps
 from springtide.integrations.worker_feeds import LocalFeeds, begin_contexts, make_turns
 from springtide.training.ddp_run import ReferenceRun
 from springtide.training.workers.loaders import number_steps
 from springtide.training.workers.steps import Step
 
-#: Plugins that shard or reduce by themselves.
-REFUSED = ("deepspeed_plugin", "deepspeed_plugins", "fsdp_plugin", "megatron_lm_plugin", "parallelism_config")
+WHERE = "an ElasticAccelerator"
 STATES = "random_states_*.pkl"
 #: How batches are accumulated, as accelerate does it unless it is told otherwise.
 ACCUMULATION = {"sync_with_dataloader": True, "sync_each_batch": False}
@@ -81,6 +80,7 @@ class ElasticAccelerator(Accelerator):
     def __init__(self, *given: Any, **named: Any) -> None:
         self.run: Any = find_run(type(self).__name__)
         check_options(named)
+        check_state(None, WHERE)
         super().__init__(*given, **named)
         self.stock = StockSteps(self.run) if isinstance(self.run, ReferenceRun) else None
         self.updates: UpdateLoader | None = None
@@ -90,7 +90,7 @@ class ElasticAccelerator(Accelerator):
         self.earlier: list[torch.nn.Module] = []
         #: Loaders for evaluation that draw an order.
         self.evaluations = 0
-        check_state(self.state, "an ElasticAccelerator")
+        check_state(self.state, WHERE)
         check_settings(self)
         if self.project_configuration.automatic_checkpoint_naming:
             raise JobError("automatic_checkpoint_naming in an ElasticAccelerator: give save_state a folder instead")
@@ -180,17 +180,18 @@ class ElasticAccelerator(Accelerator):
             self.show_place()
             position = self.run.position
             self.feeds.follow(position.epoch, position.step_in_epoch * self.gradient_accumulation_steps)
-            turns = partial(self.walk_turns, step, loader.count(step.index))
+            turns = partial(self.walk_turns, loader, step)
             yield AccumulatedStep(turns, step.index, step.number)
 
-    def walk_turns(self, step: Step, count: int) -> Iterator[Any]:
+    def walk_turns(self, loader: UpdateLoader, step: Step) -> Iterator[Any]:
         """The batches of each logical worker here, in its turn."""
+        count = loader.count(step.index)
         for _ in step:
             feed = self.feeds.feeds[step.worker.rank]
             for number in range(count):
                 self.has_more = number < count - 1
                 self.gradient_state._set_sync_gradients(not self.has_more)
-                yield feed.take()
+                yield place_batch(feed.take(), loader.shard)
 
     def walk_stock(self, loader: UpdateLoader) -> Iterator[AccumulatedStep]:
         """A rank's updates."""
@@ -316,7 +317,7 @@ class ElasticAccelerator(Accelerator):
 
 def check_options(named: Mapping[str, Any]) -> None:
     """Refuse options of an Accelerator that change what a logical worker does."""
-    for name in REFUSED:
+    for name in PLUGINS:
         if named.get(name) is not None:
             raise JobError(f"ElasticAccelerator({name}=...): it shards or reduces by itself; leave it out")
     refuse_half(named.get("mixed_precision"))
@@ -338,6 +339,11 @@ def check_settings(accelerator: Accelerator) -> None:
                 f"GradientAccumulationPlugin({name}={plugin[name]}) in an ElasticAccelerator: an update's batches are "
                 f"reduced once, and an epoch's last update may have fewer; it must be {value}"
             )
+
+
+def place_batch(batch: Any, shard: Any) -> Any:
+    """A batch where the prepared loader would put it: on the device, unless the script places batches by itself."""
+    return batch if shard.device is None else send_to_device(batch, shard.device, non_blocking=shard._non_blocking)
 
 
 def is_trained(part: Any) -> bool:

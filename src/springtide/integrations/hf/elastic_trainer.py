@@ -107,6 +107,7 @@ class ElasticTrainer(Trainer):
         self.is_resumed = True
         trainer_checks.check_kind(type(self))
         trainer_checks.check_arguments(args)
+        trainer_checks.check_environment()
         if self.stock is None:
             self.show_place(args)
         super().__init__(*given, **named)

@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
+
 from springtide.errors import JobError
 from springtide.integrations.callback_sources import steps_optimizer
 from springtide.integrations.frameworks import check_state, check_versions
@@ -15,6 +17,7 @@ from springtide.integrations.frameworks import check_state, check_versions
 TRIED_TRL = {"trl": ("1.16.0",)}
 TRIED_PEFT = {"peft": ("0.21.2",)}
 
+WHERE = "an elastic Trainer"
 #: Arguments of the Trainer, the values they may have, and why.
 ALLOWED: dict[str, tuple[tuple[Any, ...], str]] = {
     "deepspeed": ((None,), "DeepSpeed shards and reduces by itself"),
@@ -62,7 +65,8 @@ def comes_from(kind: type, package: str) -> bool:
 
 def check_model(model: Any) -> None:
     """Refuse adapters in a model of a version of PEFT that was never tried."""
-    if comes_from(type(model), "peft."):
+    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
+    if any(comes_from(type(one), "peft.") for one in modules):  # put into it, where it is no PeftModel itself
         check_versions(TRIED_PEFT)
 
 
@@ -80,9 +84,14 @@ def check_arguments(args: Any) -> None:
     check_accelerator(args.accelerator_config)
 
 
+def check_environment() -> None:
+    """Refuse what the environment switches on in accelerate."""
+    check_state(None, WHERE)
+
+
 def check_plugins(accelerator: Any) -> None:
     """Refuse what accelerate's own configuration or environment has switched on."""
-    check_state(accelerator.state, "an elastic Trainer")
+    check_state(accelerator.state, WHERE)
     if accelerator.mixed_precision == "fp16":
         raise JobError(
             "accelerate's configuration switches on fp16 in an elastic Trainer: its loss scaling was not compared with "

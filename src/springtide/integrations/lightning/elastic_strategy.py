@@ -24,6 +24,7 @@ from springtide.integrations.frameworks import find_run
 from springtide.integrations.lightning.gradient_clearing import GradientClearing
 from springtide.integrations.lightning.lightning_checks import (
     check_callbacks,
+    check_module,
     check_monitors,
     check_precision,
     check_resumed,
@@ -157,10 +158,17 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         self.feeds: LocalFeeds | None = None
         #: Training data that were asked for before there were optimizers.
         self.early_data: SampledData | None = None
+        #: The run's epochs and the steps of one, what clears gradients and looks at callbacks: once it is prepared.
+        self.epochs: Any = None
         self.steps: Any = None
+        self.clearing: Any = None
+        self.callback_memory: Any = None
         self.done_batches = 0
         self.epoch = -1
         self.walk: Any = None
+        #: The update's step, and how many batches it accumulates.
+        self.step: Any = None
+        self.update_size = 0
         #: In manual optimization, the batch of each worker whose call is under way.
         self.batches: dict[int, Any] = {}
         self.current: Any = None
@@ -168,6 +176,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         self.number = 0
         self.is_first_turn = False
         self.thread: TurnThread | None = None
+        self.toggles: Any = None
 
     # Lightning's questions.
 
@@ -253,6 +262,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         if not isinstance(limit, float) or limit != 1.0 or trainer.overfit_batches:
             raise JobError("limit_train_batches and overfit_batches in an elastic run: cut the dataset instead")
         check_callbacks(trainer.callbacks)
+        check_module(self.lightning_module)
         check_resumed(trainer.ckpt_path)
         check_precision(self.precision_plugin)
         if self._layer_sync is not None:

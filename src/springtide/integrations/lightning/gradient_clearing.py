@@ -2,8 +2,8 @@
 
 Lightning clears them in its closure, after the forward of an update's first batch. Its closure runs once for every
 logical worker of the process. Where no hook is overridden they are cleared once, before the turns. Where one is, it is
-called where Lightning calls it: `optimizer_zero_grad`, which decides what is cleared, in every worker's turn, and
-`on_before_zero_grad`, which may count, in the first turn of the process only.
+called where Lightning calls it: `optimizer_zero_grad`, which decides what is cleared, in every worker's turn, and a
+callback's `on_before_zero_grad`, which may count, in the first turn of the process only. A module's is refused.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class GradientClearing:
         self.strategy = strategy
         self.loop = trainer.fit_loop.epoch_loop.automatic_optimization
         module = trainer.lightning_module
-        is_asked = any(is_overridden("on_before_zero_grad", one) for one in (module, *trainer.callbacks))
+        is_asked = any(is_overridden("on_before_zero_grad", one) for one in trainer.callbacks)
         self.is_plain = not is_asked and not is_overridden("optimizer_zero_grad", module)
         self.loop._make_zero_grad_fn = self.make
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from lightning.pytorch.utilities.model_helpers import is_overridden
+
 from springtide.errors import JobError
 from springtide.integrations.callback_sources import steps_optimizer
 
@@ -27,6 +29,19 @@ def check_callbacks(callbacks: list[Any]) -> None:
                 f"callback {type(callback).__name__} steps the optimizer; in an elastic run that happens once per "
                 "update, on the gradients of all logical workers. Change gradients in on_before_optimizer_step instead"
             )
+
+
+def check_module(module: Any) -> None:
+    """Refuse a module that is asked in the middle of the turns: what it changes there, later turns would find.
+
+    Stock ranks all have their forward before it; on one process only the first logical worker has.
+    """
+    if module.automatic_optimization and is_overridden("on_before_zero_grad", module):
+        raise JobError(
+            f"{type(module).__name__} overrides on_before_zero_grad in an elastic run: it is called in the middle of "
+            "the turns, after one logical worker's forward and before the others'. Count in on_train_batch_end or "
+            "on_before_optimizer_step; to read gradients there, put the method into a callback"
+        )
 
 
 def check_resumed(ckpt_path: Any) -> None:

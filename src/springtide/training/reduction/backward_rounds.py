@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from springtide.training.reduction.buckets import BucketLayout
-from springtide.training.reduction.gradients import FlatGradients
+from springtide.training.reduction.gradients import Departures, FlatGradients
 from springtide.training.reduction.reduction import Reduction
 
 
@@ -17,6 +17,8 @@ class BackwardRound:
     layout: BucketLayout
     flats: dict[int, FlatGradients]
     reduction: Reduction
+    #: What lets buckets leave during a backward.
+    departures: Departures
     #: Parameters that a worker's backward did not bring, and those whose gradients it had cleared before.
     unused: dict[int, set[int]] = field(default_factory=dict)
     cleared: dict[int, set[int]] = field(default_factory=dict)

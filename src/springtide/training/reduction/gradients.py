@@ -6,9 +6,10 @@ here too; what is exchanged with other processes is in `reduction`.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import torch
 
@@ -28,6 +29,8 @@ class FlatGradients:
         self.flats = {dtype: torch.empty(total, dtype=dtype, device=device) for dtype, total in totals.items()}
         self.views: list[torch.Tensor] = []
         self.spans: list[torch.Tensor] = []
+        #: Per bucket, its parameters with their views.
+        self.pairs: list[list[tuple[torch.Tensor, torch.Tensor]]] = []
 
     def arrange(self, layout: BucketLayout) -> None:
         """Cut the buffers into the views of a layout; what they held is lost."""
@@ -41,24 +44,25 @@ class FlatGradients:
                 views[index] = view_like(self.parameters[index], flat, offset)
                 offset += self.parameters[index].numel()
         self.views = [views[index] for index in range(len(self.parameters))]
+        self.pairs = [[(self.parameters[index], views[index]) for index in one.parameters] for one in layout.buckets]
 
-    def store(self, indices: Sequence[int], scale: float) -> None:
-        """Scale the parameters' gradients into the buffer; one that is not there counts as zero."""
-        for index in indices:
-            gradient = self.parameters[index].grad
+    def store(self, bucket: int, scale: float) -> None:
+        """Scale the gradients of a bucket's parameters into the buffer; one that is not there counts as zero."""
+        for parameter, view in self.pairs[bucket]:
+            gradient = parameter.grad
             if gradient is None:
-                self.views[index].zero_()
+                view.zero_()
             else:
-                torch.mul(gradient, scale, out=self.views[index])
+                torch.mul(gradient, scale, out=view)
 
-    def keep(self, indices: Sequence[int]) -> None:
-        """Copy the parameters' gradients into the buffer as they are."""
-        for index in indices:
-            gradient = self.parameters[index].grad
+    def keep(self) -> None:
+        """Copy all gradients into the buffer as they are."""
+        for parameter, view in zip(self.parameters, self.views, strict=True):
+            gradient = parameter.grad
             if gradient is None:
-                self.views[index].zero_()
+                view.zero_()
             else:
-                self.views[index].copy_(gradient)
+                view.copy_(gradient)
 
 
 def as_numbers(flat: torch.Tensor) -> torch.Tensor:
@@ -96,19 +100,28 @@ def fill_own(
     nobody has used is the tensor that was `kept`, untouched.
     """
     gradients, sources, targets = list(sums), [], []
-    # In DDP's order: autograd may have given two parameters one gradient, and then the last copy is what both have.
+    looks = {index: look_at_memory(one) for index, one in enumerate(made) if one is not None}
+    memories = Counter(memory for memory, _ in looks.values())
     for index in (index for bucket in layout.buckets for index in bucket.parameters):
         total, own = sums[index], made[index] if made else None
         if total is None or total is kept[index]:
             continue
-        is_held = made and count_holders(made, index) > ALONE  # by a script, as that worker's gradient
-        if own is None or is_held or own.stride() != total.stride() or own.dtype != total.dtype:
+        if own is None or own.stride() != total.stride() or own.dtype != total.dtype:
             gradients[index] = total.clone()
+            continue
+        memory, sharers = looks[index]
+        if count_holders(made, index) > ALONE or sharers > UNSHARED + memories[memory] - 1:
+            gradients[index] = total.clone()  # a script has kept it, or another tensor on its memory, as that worker's
             continue
         gradients[index] = own
         sources.append(total)
         targets.append(own)
-    if targets:
+    if len(memories) < len(looks):
+        # Autograd has made gradients of several parameters as views of one tensor. Where they overlap the last copy is
+        # what all of them have, in DDP's order, which _foreach_copy_ does not promise.
+        for target, source in zip(targets, sources, strict=True):
+            target.copy_(source)
+    elif targets:
         torch._foreach_copy_(targets, sources)
     return gradients
 
@@ -118,8 +131,18 @@ def count_holders(tensors: Sequence[torch.Tensor | None], index: int) -> int:
     return sys.getrefcount(tensors[index])
 
 
-#: What is counted where the list and one variable have it, and nobody else.
+def look_at_memory(tensor: torch.Tensor) -> tuple[int, int]:
+    """A number for the memory a tensor lies in, and for how many are on it: views, what .detach() or .numpy() gave."""
+    storage = tensor.untyped_storage()
+    tensors = torch._C._storage_Use_Count(storage._cdata) if COUNTS_SHARERS else sys.maxsize
+    return storage._cdata, tensors + sys.getrefcount(storage)
+
+
+#: Whether this torch says how many share a memory. If it does not, all count as shared, and gradients are new tensors.
+COUNTS_SHARERS = hasattr(torch._C, "_storage_Use_Count")
+#: What is counted where the list and one variable have it, and nobody else; and where it is alone on its memory.
 ALONE = count_holders([torch.empty(0)], 0) + 1
+UNSHARED = look_at_memory(torch.empty(0))[1] if COUNTS_SHARERS else 0
 
 
 def trained_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
@@ -161,18 +184,30 @@ def refuse_modules(model: torch.nn.Module) -> None:
             )
 
 
+class Receiver(Protocol):
+    """Who the gradients that a backward brings are for."""
+
+    @property
+    def worker(self) -> int | None:
+        """The logical worker whose turn it is."""
+
+    @property
+    def holding(self) -> bool:
+        """Whether backwards are held back."""
+
+    def turn_away(self, index: int, gradient: torch.Tensor | None) -> None:
+        """A gradient came that is not to be reduced: refuse it, or leave it where it is."""
+
+
 class Arrivals:
     """The gradients that a backward has brought so far, told by hooks on the parameters: whatever the loss was made of.
 
     A gradient is there when autograd has accumulated it. In `order` each parameter stands once, as it came; DDP orders
-    its rebuilt buckets by rank 0's. `brought` has what came, and how often it had been written to by then. `tell` is
-    asked about every arrival first, and may refuse it or keep it out.
+    its rebuilt buckets by rank 0's. `brought` has what came, and how often it had been written to by then.
     """
 
-    def __init__(
-        self, parameters: Sequence[torch.nn.Parameter], tell: Callable[[int, torch.Tensor | None], bool]
-    ) -> None:
-        self.tell = tell
+    def __init__(self, parameters: Sequence[torch.nn.Parameter], receiver: Receiver) -> None:
+        self.receiver = receiver
         self.order: list[int] = []
         self.brought: list[tuple[torch.Tensor, int]] = []
         self.seen = bytearray(len(parameters))
@@ -182,10 +217,11 @@ class Arrivals:
 
     def add(self, index: int, parameter: torch.Tensor) -> None:
         """This parameter's gradient is there."""
-        gradient = parameter.grad  # read once: it is asked for as often as there are parameters
-        if not self.tell(index, gradient):
+        gradient, receiver = parameter.grad, self.receiver  # read once: as many come as there are parameters
+        is_due = receiver.worker is not None and not receiver.holding and not self.seen[index]
+        if gradient is None or gradient.requires_grad or not is_due:
+            receiver.turn_away(index, gradient)
             return
-        assert gradient is not None
         self.seen[index] = 1
         self.order.append(index)
         self.brought.append((gradient, gradient._version))
@@ -205,10 +241,16 @@ class Departures:
 
     def __init__(self, layout: BucketLayout, leave: Callable[[int], None]) -> None:
         self.leave = leave
-        self.bucket_of = {index: number for number, bucket in enumerate(layout.buckets) for index in bucket.parameters}
-        self.missing = [len(bucket.parameters) for bucket in layout.buckets]
-        #: Buckets that have left.
+        self.sizes = [len(bucket.parameters) for bucket in layout.buckets]
+        pairs = ((index, number) for number, bucket in enumerate(layout.buckets) for index in bucket.parameters)
+        self.bucket_of = [number for _, number in sorted(pairs)]
+        self.begin()
+
+    def begin(self) -> "Departures":
+        """Before a backward: nothing has arrived, and no bucket has left."""
+        self.missing = list(self.sizes)
         self.left = 0
+        return self
 
     def count(self, index: int) -> None:
         """This gradient has arrived."""

@@ -2,7 +2,8 @@
 
 A learning rate, a schedule, an average or a weight that is changed within `for ... in step:` is changed once for every
 logical worker of a process, so otherwise on every number of processes. In a process's first walks, and after them as
-often as its share of the time allows, a number per piece of the state is taken before the turns and after them.
+often as its share of the time allows, a number per piece of the state is taken before the turns and after them. With
+several processes those are walks that follow a comparison of their states, the same on all of them.
 """
 
 import time
@@ -39,7 +40,10 @@ class TurnGuard:
         self.before = None
         self.walks += 1
         began_s = time.monotonic()
-        if self.walks > FIRST and began_s < self.due_s:
+        # A process that looks keeps the others waiting, so all look in the same walk: one after a comparison, of which
+        # all know.
+        is_due = began_s >= self.due_s and (run.group is None or run.compared)
+        if self.walks > FIRST and not is_due:
             return
         self.before = number_common(run)
         self.loose = look_at_loose(run.models, run.device) if self.walks <= FIRST else None

@@ -4,11 +4,13 @@ The first line names the run, each further one is a step with its metrics. Only 
 A run that takes steps again after a resume logs the same values again: a name's steps only grow, so they are left out.
 """
 
+import errno
 import json
 import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +48,16 @@ class MetricJournal:
         """Write what was not logged before."""
         fresh = {name: value for name, value in metrics.items() if step > self.last.get(name, -1)}
         if fresh:
-            self.last.update(dict.fromkeys(fresh, step))
             self.write({"step": step, "at_s": at_s, "metrics": fresh})
+            self.last.update(dict.fromkeys(fresh, step))
 
     def write(self, line: Mapping[str, Any]) -> None:
-        """Write a line at once: a kill after this does not lose it."""
-        os.write(self.handle, json.dumps(line).encode() + b"\n")
+        """Write a line at once, or nothing of it: a kill after this does not lose it."""
+        text = json.dumps(line).encode() + b"\n"
+        written = os.write(self.handle, text)
+        if written < len(text):
+            os.ftruncate(self.handle, os.fstat(self.handle).st_size - written)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def sync(self) -> None:
         """Have all lines on disk, so that none is missing before the checkpoint that is written next."""
@@ -63,10 +69,18 @@ class MetricJournal:
 
 
 def read_whole(file: Path) -> list[bytes]:
-    """The lines of a journal that were written to their end."""
-    if not file.exists():
-        return []
-    return [line for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    """The lines of a journal up to the first that a kill has cut short, or that a crash of the machine has spoilt."""
+    lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+    return list(takewhile(is_whole, lines))
+
+
+def is_whole(line: bytes) -> bool:
+    """Whether a line was written to its end."""
+    try:
+        is_ours = "run" in json.loads(line) or bool(parse_line(line))
+    except (ValueError, KeyError, TypeError):
+        return False
+    return is_ours and line.endswith(b"\n")
 
 
 def parse_line(line: bytes) -> LoggedMetrics:

@@ -8,7 +8,7 @@ import contextlib
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from springtide.training.settings import Settings
@@ -23,7 +23,7 @@ PATIENCE_S = 20.0
 class MetricTracking:
     """The journal and the feeds of one run, while this process has them."""
 
-    def __init__(self, settings: Settings, output: Path) -> None:
+    def __init__(self, settings: Settings, output: Path, warn: Callable[[str], None]) -> None:
         self.trackers = [name for name in settings.track.split(",") if name]
         self.output = output
         self.file = (settings.checkpoint_dir or output) / JOURNAL
@@ -31,16 +31,32 @@ class MetricTracking:
         self.anew = settings.checkpoint_dir is None and not settings.joining
         self.journal: MetricJournal | None = None
         self.feeds: list[subprocess.Popen[bytes]] = []
+        self.warn, self.is_told = warn, False
+
+    @contextlib.contextmanager
+    def spare_training(self) -> Iterator[None]:
+        """Go on without what a disk did not take, and say so once: a curve is worth less than the training."""
+        try:
+            yield
+        except OSError as error:
+            if not self.is_told:
+                self.is_told = True
+                self.warn(
+                    f"what run.log records is not on disk ({self.file}: {error.strerror}); training goes on, and the "
+                    "trackers' curves lack these steps"
+                )
 
     def move(self, is_here: bool) -> None:
         """Have the run's trackers in this process, or no longer."""
         if not self.trackers:
             return
         if is_here and self.journal is None:
-            self.journal = MetricJournal(self.file, self.anew)
-            self.feeds = [self.start(name) for name in self.trackers]
+            with self.spare_training():
+                self.journal = MetricJournal(self.file, self.anew)
+                self.feeds = [self.start(name) for name in self.trackers]
         elif not is_here and self.journal is not None:
-            self.journal.close()
+            with self.spare_training():
+                self.journal.close()
             self.journal = None
             self.let_go()
         self.anew = False  # whoever is the next to have them goes on
@@ -53,12 +69,14 @@ class MetricTracking:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Record metrics, unless they were."""
         if self.journal is not None:
-            self.journal.add(step, time.time(), metrics)
+            with self.spare_training():
+                self.journal.add(step, time.time(), metrics)
 
     def sync(self) -> None:
         """Have on disk what was recorded."""
         if self.journal is not None:
-            self.journal.sync()
+            with self.spare_training():
+                self.journal.sync()
 
     def let_go(self) -> None:
         """Let the feeds send what is left and end by themselves."""

@@ -66,7 +66,7 @@ class ModelGradients:
         self.rebuilt = find_unused
         self.ready_order: list[int] = []
         self.rounds: list[BackwardRound] = []
-        self.arrivals = Arrivals(self.parameters, self.admit)
+        self.arrivals = Arrivals(self.parameters, self)
         #: The gradients that the present walk, or the last one, was begun with and adds to; None: none of them.
         self.carry: list[torch.Tensor | None] | None = None
         self.walks = 0
@@ -110,7 +110,8 @@ class ModelGradients:
         for flat in flats.values():
             flat.arrange(layout)
         place = self.place
-        return BackwardRound(layout, flats, make_reduction(layout, flats, place.roster, place.group, place.rings))
+        reduction = make_reduction(layout, flats, place.roster, place.group, place.rings)
+        return BackwardRound(layout, flats, reduction, Departures(layout, self.send))
 
     def adopt_layout(self, indices: Sequence[Sequence[int]], rebuilt: bool) -> None:
         """Follow a layout that was recorded earlier, before any step is taken with another."""
@@ -163,7 +164,7 @@ class ModelGradients:
         """Let full buckets leave during the coming backward, if it is the last turn's first reduction."""
         last = self.worker == self.local[-1] and self.number == 0
         if self.overlapping and last and not self.holding and self.place.group is not None:
-            self.arrivals.departures = Departures(self.rounds[0].layout, self.send)
+            self.arrivals.departures = self.rounds[0].departures.begin()
 
     def before_forward(self) -> None:
         """The model is called: what an earlier backward of this turn brought is a round of its own."""
@@ -209,8 +210,8 @@ class ModelGradients:
         for parameter in self.parameters:
             parameter.grad = None
 
-    def admit(self, index: int, gradient: torch.Tensor | None) -> bool:
-        """Whether an arriving gradient is one to be reduced."""
+    def turn_away(self, index: int, gradient: torch.Tensor | None) -> None:
+        """Refuse an arriving gradient that is not to be reduced, unless it is nobody's or held back."""
         if self.worker is None:
             if self.guarding:
                 raise JobError(
@@ -218,27 +219,24 @@ class ModelGradients:
                     "logical worker's; call backward inside that loop. For a gradient that is the same on every "
                     "process, use torch.autograd.grad"
                 )
-            return False
-        if gradient is None:
+        elif gradient is None:
             raise JobError(
                 f"a hook has cleared the gradient of {self.names[index]} in the backward that brought it, as one that "
                 "updates weights does; gradients are reduced when `for ... in step:` ends, so update and clear after it"
             )
-        if gradient.requires_grad:
+        elif gradient.requires_grad:
             raise JobError(
                 f"the gradient of {self.names[index]} has a graph of its own (backward(create_graph=True)), which "
                 "DistributedDataParallel does not reduce; use torch.autograd.grad for it, and call backward on the sum"
             )
-        if self.holding:
+        elif self.holding:
             self.held = True
-            return False
-        if self.arrivals.seen[index]:
+        else:
             raise JobError(
                 f"a second backward after one forward brought another gradient of {self.names[index]}; "
                 "DistributedDataParallel would not reduce it. Add the losses and call backward once, or call the model "
                 "again before the second backward"
             )
-        return True
 
     def close_round(self) -> None:
         """Stage what a backward of this turn has brought as the next round."""
@@ -255,7 +253,7 @@ class ModelGradients:
             for bucket in range(departures.left if departures is not None else 0, len(current.layout.buckets)):
                 self.send(bucket) if self.overlapping else self.stage(bucket)
         else:
-            current.flats[self.worker].keep(range(len(self.parameters)))
+            current.flats[self.worker].keep()
         if self.number == 0 and not self.rebuilt:
             self.check_order(self.worker, order)
         self.number += 1
@@ -275,15 +273,14 @@ class ModelGradients:
         """Keep one bucket of the first round for the worker whose turn it is."""
         assert self.worker is not None
         current = self.rounds[0]
-        members = current.layout.buckets[bucket].parameters
-        for index in members if self.walks <= LOOKS else ():
+        for index in current.layout.buckets[bucket].parameters if self.walks <= LOOKS else ():
             gradient = self.parameters[index].grad
             if gradient is not None and gradient.layout is not torch.strided:
                 raise NondeterminismError(
                     f"parameter {self.names[index]} has a sparse gradient; the sum of sparse gradients has no fixed "
                     "order, so pass sparse=False"
                 )
-        current.flats[self.worker].store(members, self.scale)
+        current.flats[self.worker].store(bucket, self.scale)
 
     def check_unchanged(self) -> None:
         """Refuse gradients that were clipped, unscaled or cleared before they were reduced."""
