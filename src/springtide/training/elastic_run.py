@@ -80,7 +80,7 @@ class ElasticRun(Run):
         self.divergence, self.paces = DivergenceGuard(), PaceWatch()
         self.turn_guard = TurnGuard()
         self.iterators = IteratorWatch()
-        self.memory = TurnMemory()
+        self.memory = TurnMemory(self.channel.warn)
         self.objects = ScriptObjects()
         refuse_groups(self.channel.warn if self.is_main else None)
         self.checkpoints = checkpointing.open_checkpoints(settings)

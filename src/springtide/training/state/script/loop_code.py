@@ -75,6 +75,11 @@ class CodeSpan:
         """Whether a function may return without having written a variable."""
         return any(self.code[place].opname in RETURNING for place in self.reach(start, name, past="LOAD"))
 
+    def may_leave_be(self, name: str) -> bool:
+        """Whether a turn of the loop may end without having written a variable, and no turn only adds to it."""
+        is_past = self.here in set(self.reach(self.start, name, past="LOAD"))
+        return is_past and not any(self.is_added(index, name) for index in self.list_accesses_of(name, "STORE"))
+
     def find_access(self, index: int, name: str) -> str | None:
         """What an instruction does with a variable, first of all."""
         return next((kind for kind, other in self.accesses[index] if other == name), None)
@@ -116,6 +121,12 @@ class CodeSpan:
         """Whether what is stored here is a sum, a product or the like."""
         return self.code[self.find_end(index) - 1].opname == "BINARY_OP"
 
+    def is_added(self, index: int, name: str) -> bool:
+        """Whether what is stored here is computed, in this line, from the variable itself."""
+        before = range(index - 1, self.first - 1, -1)
+        line = next((place for place in before if self.code[place].starts_line), self.first)
+        return self.is_computed(index) and any(("LOAD", name) in one for one in self.accesses[line:index])
+
     def find_end(self, index: int) -> int:
         """Where the value that is stored here is whole: before an attribute is set, its owner is put on top of it."""
         return index - 1 if self.code[index].opname == "STORE_ATTR" else index
@@ -154,6 +165,18 @@ def find_passed_on(code: CodeType, place: int) -> frozenset[str]:
         return frozenset()
     passed_on = {name for name in loop.list_written() if loop.goes_on_from(name, loop.start)}
     return frozenset(name for name in passed_on if not loop.is_sum(name))
+
+
+@lru_cache
+def find_left(code: CodeType, place: int) -> frozenset[str]:
+    """The variables that the `for` loop at a place writes in some turns, and that it may leave as they are in others.
+
+    Not those that it adds to: a rare sum is one nevertheless.
+    """
+    loop = find_loop(code, place, innermost=True)
+    if loop is None or loop.code[loop.here].opname != "FOR_ITER":
+        return frozenset()
+    return frozenset(name for name in loop.list_written() if loop.may_leave_be(name))
 
 
 @lru_cache(maxsize=4096)

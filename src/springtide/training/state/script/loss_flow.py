@@ -6,7 +6,6 @@ bar or summed up for later flows nowhere.
 """
 
 import dis
-import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -392,15 +391,7 @@ def find_trained(frame: FrameType) -> Names:
     loop = find_loop(frame.f_code, frame.f_lasti, innermost=True)
     if loop is None or loop.code[loop.here].opname != "FOR_ITER":
         return frozenset()
-    try:
-        return Flow(loop, Scope(dict(frame.f_locals), frame.f_globals)).find_trained()
-    except Exception as error:  # instructions in an order not thought of: no reason to end a script that may be right
-        warnings.warn(
-            f"the code of {frame.f_code.co_name} could not be followed ({type(error).__name__}: {error}); whether it "
-            "trains on a number that turns count is not known. Compare with springtide verify",
-            stacklevel=2,
-        )
-        return frozenset()
+    return Flow(loop, Scope(dict(frame.f_locals), frame.f_globals)).find_trained()
 
 
 def find_counted(frame: FrameType, trained: Names) -> Names:
