@@ -1,5 +1,6 @@
 """What is handed on from turn to turn: variables of the loop over a step, attributes of modules."""
 
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -500,7 +501,7 @@ def test_a_walk_that_comes_after_the_first_turns_is_looked_at() -> None:
     with pytest.raises(JobError, match="`i` carries a number"):
         for x, _ in zip(walk, range(8), strict=True):
             ((x * WEIGHT).sum() * i).backward()
-            i += 1  # noqa: SIM113 - as scripts have it
+            i += 1
 
 
 def train_in_a_generator(walk: Walk) -> Iterator[torch.Tensor]:
@@ -533,18 +534,13 @@ def test_what_is_made_once_is_no_count() -> None:
     make_once(Walk())
 
 
-def test_what_changes_now_and_then_is_one() -> None:
-    walk, flip = Walk(), False
-    with pytest.raises(JobError, match="`flip` carries a number"):
-        for x in walk:
-            if flip:
-                flip = False
-            else:
-                flip = True
-            if flip:
-                (x * WEIGHT).sum().backward()
-            else:
-                (x * WEIGHT).mean().backward()
+def test_what_a_turn_may_leave_and_most_change_is_one() -> None:
+    last = 1.0
+    with pytest.raises(JobError, match="`last` carries a number"):
+        for x in Walk():
+            ((x * WEIGHT).sum() * last).backward()
+            if len(x) == 4:
+                last = random.random()
 
 
 @pytest.mark.parametrize("name", ["find_counted", "find_place", "find_kept", "find_passed_on", "find_left"])

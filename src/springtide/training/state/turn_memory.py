@@ -3,9 +3,9 @@
 In DDP a hidden state, a bank of features or a counter in `forward` is a rank's own. In a process with several logical
 workers each would find what the one before it has left, and other numbers of processes would give other bits. Looked
 for in the first turns at each place where a script walks a step: variables of `for ... in step:` by its bytecode,
-attributes of modules by what becomes of them. Numbers are nearly always printed, and nothing else: only those are refused that gradients depend on. Whoever
-joins processes that have looked runs the script that they have looked at, and need not: reading its code takes longer
-than all else of a rescale.
+attributes of modules by what becomes of them. Numbers are nearly always printed, and nothing else: only those are
+refused that gradients depend on. Whoever joins processes that have looked runs the script that they have looked at, and
+need not: reading its code takes longer than all else of a rescale.
 """
 
 import ast
