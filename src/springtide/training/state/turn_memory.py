@@ -24,9 +24,10 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from springtide.errors import JobError
+from springtide.training.state.script.flow_values import Names
 from springtide.training.state.script.loop_code import find_left, find_passed_on, find_remembered, read_code
 from springtide.training.state.script.loop_variables import find_value, is_installed, list_frames, write_plain
-from springtide.training.state.script.loss_flow import Names, find_counted, find_kept, find_place, find_trained
+from springtide.training.state.script.loss_flow import find_counted, find_kept, find_place, find_trained
 from springtide.training.state.script.own_generators import GeneratorWatch
 
 #: Turns at a place that are looked at, and how many of them must have begun with a value: a hidden state is often
