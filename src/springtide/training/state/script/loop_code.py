@@ -181,14 +181,15 @@ def find_passed_on(code: CodeType, place: int) -> frozenset[str]:
 
 @lru_cache
 def find_left(code: CodeType, place: int) -> frozenset[str]:
-    """The variables that the `for` loop at a place writes in some turns, and that it may leave as they are in others.
+    """The variables that the `for` loop at a place goes on from and may leave as they are, or write.
 
     Not those that it adds to: a rare sum is one nevertheless.
     """
     loop = find_loop(code, place, innermost=True)
     if loop is None or loop.code[loop.here].opname != "FOR_ITER":
         return frozenset()
-    return frozenset(name for name in loop.list_written() if loop.may_leave_be(name))
+    going_on = (name for name in loop.list_written() if loop.goes_on_from(name, loop.start))
+    return frozenset(name for name in going_on if loop.may_leave_be(name))
 
 
 @lru_cache(maxsize=4096)
@@ -222,6 +223,7 @@ def rename(one: dis.Instruction) -> dis.Instruction:
     return one._replace(opname="LOAD_CONST") if one.opname == "LOAD_SMALL_INT" else one
 
 
+@lru_cache(maxsize=1024)
 def find_loop(code: CodeType, place: int, innermost: bool = False) -> CodeSpan | None:
     """The outermost or the innermost loop around a place; a jump back ends one.
 
