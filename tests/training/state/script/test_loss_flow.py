@@ -86,6 +86,9 @@ def fill(batch: dict[str, Any]) -> dict[str, Any]:
 
 KNOWN: dict[str, Any] = {
     "fill": fill,
+    "rate": 1.0,
+    "k": 1.0,
+    "kept": {"rate": 1.0},
     "module": sys.modules[__name__],
     "torch": torch,
     "nn": nn,
@@ -113,6 +116,9 @@ REACHING = {
     "multiplied in place": f"loss = {LOSS}\nloss.mul_(i)\nloss.backward()",
     "in place in its data": "x.data.mul_(i)\n(x * weight).sum().backward()",
     "a part by an index": "x[:i] = 0\n(x * weight).sum().backward()",
+    "set for the next turn": f"({LOSS} * rate).backward()\nrate = 1 / i",
+    "set for the next backward": f"for one in (1, 2):\n    d = {LOSS} / k\n    d.backward()\n    k = i",
+    "an item for the next turn": f"({LOSS} * kept['rate']).backward()\nkept['rate'] = 1 / i",
     "a part of several dimensions": "x[..., :i] = 0\n(x * weight).sum().backward()",
     "a place of a tensor": "x[0] = i\n(x * weight).sum().backward()",
     "an attribute of a model": "model.temperature = 1 / (1 + i)\n(model(x) * weight).sum().backward()",
@@ -137,6 +143,8 @@ SHOWN = {
     "beside the loss": f"d = {{'loss': 0, 'seen': []}}\nd['loss'] = {LOSS}\nd['seen'].append(i)\nd['loss'].backward()",
     "a meter": f"loss = {LOSS}\nmeter.update(loss.item(), i)\nloss.backward()",
     "a word for a bar": f"loss = {LOSS}\npbar.set_postfix(loss=loss.item() / i)\nloss.backward()",
+    "a name that is used again": f"loss = {LOSS}\nloss.backward()\nloss = loss.item() / i",
+    "an item set after the backward": f"d = {{}}\nd['a'] = {LOSS}\nsum(d.values()).backward()\nd['n'] = i",
     "printed in a loop": f"for one in range(i):\n    str(one)\n{LOSS}.backward()",
     "what a model only shows": "model.shown = i\n(model(x) * weight).sum().backward()",
     "a method that only shows": "model.show(i)\n(model(x) * weight).sum().backward()",
@@ -168,7 +176,13 @@ def is_counted(turn: str, at_top: bool = False) -> bool:
         frame = sys._getframe(1)
         found.append("i" in find_counted(frame, find_trained(frame)))
 
-    lines = ["i = 1", "for x in look():", *(f"    {line}" for line in turn.splitlines()), "    i += 1"]
+    lines = [
+        "i = 1",
+        "rate = k = 1.0",
+        "for x in look():",
+        *(f"    {line}" for line in turn.splitlines()),
+        "    i += 1",
+    ]
     text = "\n".join(lines if at_top else ["def train():", *(f"    {line}" for line in lines), "train()"])
     weight = torch.nn.Parameter(torch.ones(4))
     exec(text, {**KNOWN, "look": look, "weight": weight, "model": Tempered(), "meter": Meter(), "pbar": Bar()})

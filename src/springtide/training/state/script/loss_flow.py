@@ -62,9 +62,12 @@ class Flow:
     scope: Scope
     #: Whether what is returned counts as the loss, as in a function without a backward of its own.
     returning: bool = False
-    #: The variables that a backward depends on, and those that each variable is made of.
+    #: The variables that a backward depends on, and those that each variable is made of, by where.
     ends: set[str] = field(default_factory=set)
-    sources: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    sources: dict[str, dict[int, Names]] = field(default_factory=lambda: defaultdict(dict))
+    #: The instruction that is at work, and those of backwards.
+    at: int = 0
+    ends_at: set[int] = field(default_factory=set)
     #: Variables that are made with constant keys, and those that are returned, of whose items only the losses count.
     made: set[str] = field(default_factory=set)
     returned: set[str] = field(default_factory=set)
@@ -101,15 +104,42 @@ class Flow:
         """What backwards depend on, on the way of whatever variables."""
         found: set[str] = set()
         open_ = self.ends | {name for variable in self.returned for name in self.list_returned(variable)}
+        before = self.list_before()
         while open_:
             name = open_.pop()
             found.add(name)
             owner = name.partition("[")[0]
-            open_ |= self.sources.get(name, set()) | self.sources.get(owner, set())
+            open_ |= self.list_sources(name, before) | self.list_sources(owner, before)
             open_ |= {item for item in self.sources if item.startswith(f"{name}[")}
             open_ |= {owner} if name.startswith(f"{owner}[-") else set()  # an item with two names
             open_ -= found
         return frozenset(found - {BACKWARD})
+
+    def list_before(self) -> set[int]:
+        """The instructions after which a backward may still come in this turn."""
+        behind = defaultdict(set)
+        for index in range(self.span.first, self.span.last + 1):
+            for place in self.span.follow(index, index) if index != self.span.here else ():
+                behind[place].add(index)
+        found: set[int] = set()
+        open_ = set(self.ends_at)
+        while open_:
+            index = open_.pop()
+            found.add(index)
+            open_ |= behind[index] - found
+        return found
+
+    def list_sources(self, name: str, before: set[int]) -> set[str]:
+        """What a variable is made of, but for what it becomes after all backwards and is not any more in the next turn.
+
+        An item is of a container that others may have as well, if it was not made here.
+        """
+        root = find_owner(name)
+        is_own = name == root or (root in self.made and not self.sources.get(root))
+        is_new = is_own and not self.span.reads_first(root, self.span.start)
+        return {
+            one for index, names in self.sources.get(name, {}).items() if index in before or not is_new for one in names
+        }
 
     def list_returned(self, variable: str) -> list[str]:
         """The items of a variable that are the loss of a function that returns it, or the variable itself."""
@@ -122,6 +152,7 @@ class Flow:
     def apply(self, index: int, stack: list[Slot], jump: bool) -> list[Slot]:
         """The stack after an instruction."""
         one = self.span.code[index]
+        self.at = index
         effect = dis.stack_effect(one.opcode, one.arg if one.opcode >= dis.HAVE_ARGUMENT else None, jump=jump)
         condition = self.conditions.get(index, frozenset())
         before = len(stack)
@@ -170,8 +201,8 @@ class Flow:
             return Slot(names | list_loaded(self.span.code[index - 1].argval))
         if name == "BUILD_TUPLE" and one.arg and len(stack) >= one.arg:
             return Slot(names, items={place: slot.names for place, slot in enumerate(stack[-one.arg :])})
-        if name == "BUILD_MAP" and one.arg and len(stack) >= 2 * one.arg:
-            return Slot(names, items=list_items(stack[-2 * one.arg :]))
+        if name == "BUILD_MAP" and len(stack) >= 2 * (one.arg or 0):
+            return Slot(names, items=list_items(stack[len(stack) - 2 * (one.arg or 0) :]))
         if name == "BUILD_CONST_KEY_MAP" and one.arg and len(stack) > one.arg:
             values = [slot.names for slot in stack[-one.arg - 1 : -1]]
             return Slot(names, items=dict(zip(self.span.code[index - 1].argval, values, strict=True)))
@@ -217,25 +248,29 @@ class Flow:
     def store(self, name: str, slot: Slot) -> None:
         """A variable is made of a value."""
         if slot.items is None:
-            self.sources[name] |= slot.names
+            self.add_source(name, slot.names)
         else:
             self.made.add(name)
         for key, names in (slot.items or {}).items():
-            self.sources[f"{name}[{key!r}]"] |= names
+            self.add_source(f"{name}[{key!r}]", names)
         self.notice([slot])
+
+    def add_source(self, name: str, names: Names) -> None:
+        """A variable is, or may be from here on, made of others."""
+        self.sources[name][self.at] = self.sources[name].get(self.at, frozenset()) | names
 
     def flow_into(self, name: str, names: Names) -> None:
         """A variable, or a member of one, is changed by what is made of others.
 
         So is a tensor of which it is a part, and a module that reads the attribute where it is called.
         """
-        self.sources[name] |= names
+        self.add_source(name, names)
         root = find_owner(name)
         kind: Any = type(self.scope.find(root))
         attribute = name.removeprefix(f"{root}.").partition(".")[0].partition("[")[0]
         is_read = issubclass(kind, torch.nn.Module) and attribute in find_read_in_use(kind)
         if root != name and (issubclass(kind, torch.Tensor) or is_read):
-            self.sources[root] |= names
+            self.add_source(root, names)
 
     def change(self, slots: list[Slot]) -> None:
         """A call changes the value of a variable by its arguments."""
@@ -260,6 +295,7 @@ class Flow:
 
     def give_back(self, slots: Iterable[Slot]) -> None:
         """Values are returned: of several the loss counts."""
+        self.ends_at.add(self.at)
         for slot in slots:
             if slot.items is not None:
                 self.ends |= frozenset().union(*(slot.items[key] for key in pick_losses(slot.items)))
@@ -280,6 +316,7 @@ class Flow:
         if BACKWARD in names:
             self.has_backward = True
             self.ends |= names
+            self.ends_at.add(self.at)
 
     def list_conditional(self, index: int) -> Iterator[int]:
         """The instructions that run, or do not, by the jump at one: up to its target, and what is else."""
