@@ -135,11 +135,11 @@ class Flow:
         An item is of a container that others may have as well, if it was not made here.
         """
         root = find_owner(name)
+        stores = self.sources.get(name, {})
         is_own = name == root or (root in self.made and not self.sources.get(root))
-        is_new = is_own and not self.span.reads_first(root, self.span.start)
-        return {
-            one for index, names in self.sources.get(name, {}).items() if index in before or not is_new for one in names
-        }
+        if is_own and not before.issuperset(stores) and not self.span.reads_first(root, self.span.start):
+            stores = {index: names for index, names in stores.items() if index in before}
+        return set().union(*stores.values())
 
     def list_returned(self, variable: str) -> list[str]:
         """The items of a variable that are the loss of a function that returns it, or the variable itself."""
