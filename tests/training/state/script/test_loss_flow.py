@@ -117,6 +117,7 @@ REACHING = {
     "in place in its data": "x.data.mul_(i)\n(x * weight).sum().backward()",
     "a part by an index": "x[:i] = 0\n(x * weight).sum().backward()",
     "set for the next turn": f"({LOSS} * rate).backward()\nrate = 1 / i",
+    "set for a function's next turn": "(look_up(x) * weight).sum().backward()\nscale = 1 / i",
     "set for the next backward": f"for one in (1, 2):\n    d = {LOSS} / k\n    d.backward()\n    k = i",
     "an item for the next turn": f"({LOSS} * kept['rate']).backward()\nkept['rate'] = 1 / i",
     "a part of several dimensions": "x[..., :i] = 0\n(x * weight).sum().backward()",
@@ -178,7 +179,8 @@ def is_counted(turn: str, at_top: bool = False) -> bool:
 
     lines = [
         "i = 1",
-        "rate = k = 1.0",
+        "rate = k = scale = 1.0",
+        "look_up = lambda x: x * scale",
         "for x in look():",
         *(f"    {line}" for line in turn.splitlines()),
         "    i += 1",

@@ -137,9 +137,14 @@ class Flow:
         root = find_owner(name)
         stores = self.sources.get(name, {})
         is_own = name == root or (root in self.made and not self.sources.get(root))
-        if is_own and not before.issuperset(stores) and not self.span.reads_first(root, self.span.start):
+        if is_own and not before.issuperset(stores) and self.is_new(root, before):
             stores = {index: names for index, names in stores.items() if index in before}
         return set().union(*stores.values())
+
+    def is_new(self, name: str, before: set[int]) -> bool:
+        """Whether a variable is set in every turn before it is read, and before a backward: a function may read it."""
+        is_set = not before.isdisjoint(self.span.list_accesses_of(name, "STORE"))
+        return is_set and not self.span.reads_first(name, self.span.start)
 
     def list_returned(self, variable: str) -> list[str]:
         """The items of a variable that are the loss of a function that returns it, or the variable itself."""
