@@ -82,7 +82,7 @@ class ElasticRun(Run):
         #: Whether all processes have compared their states since the last walk.
         self.compared = False
         self.iterators = IteratorWatch()
-        self.memory = TurnMemory()
+        self.memory = TurnMemory(self.channel.warn)
         self.objects = ScriptObjects()
         refuse_groups(self.channel.warn if self.is_main else None)
         self.checkpoints = checkpointing.open_checkpoints(settings)

@@ -1,4 +1,4 @@
-"""What joiners are told: the state, whether a ring may add, and whether turns are still to be looked at."""
+"""What joiners are told: the state, whether a ring may add, and where turns are still to be looked at."""
 
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from springtide.training.group import rescale
-from springtide.training.state.turn_memory import FIRST, TurnMemory
+from springtide.training.state.turn_memory import TurnMemory
 
 
 def make_run(store: dist.Store, name: str) -> Any:
@@ -27,11 +27,11 @@ def make_run(store: dist.Store, name: str) -> Any:
     )
 
 
-@pytest.mark.parametrize("turns", [0, FIRST - 1, FIRST])
-def test_a_joiner_looks_at_turns_unless_the_donor_has(turns: int) -> None:
+@pytest.mark.parametrize("places", [[], ["fit:1f:20", "fit:1f:90"]])
+def test_a_joiner_looks_at_turns_but_where_the_donor_has(places: list[str]) -> None:
     store = dist.HashStore()
     donor, joiner = make_run(store, "p0"), make_run(store, "p1")
-    donor.memory.turns = turns
+    donor.memory.skip(places)
     state: dict[str, Any] = {"weights": torch.arange(4.0), "step": 7}
     with ThreadPoolExecutor() as threads:
         received = threads.submit(rescale.receive_state, joiner)
@@ -39,5 +39,5 @@ def test_a_joiner_looks_at_turns_unless_the_donor_has(turns: int) -> None:
         found = received.result(timeout=30)
     assert found["step"] == 7
     assert torch.equal(found["weights"], state["weights"])
-    assert joiner.memory.is_over == (turns == FIRST)
+    assert joiner.memory.list_over() == places
     assert joiner.rings, "as the donor has heard from rank 0 of its start"

@@ -1,7 +1,7 @@
 # ruff: noqa: E501 - a probe is read best with its lines together
 """Probes of what turns count: numbers that the loss depends on, which are refused, and those that are only shown."""
 
-from tests.training.probes.probe_table import LOSS, MLP, SGD, STEP, make
+from tests.training.probes.probe_table import LOSS, MLP, SGD, STEP, TURN, make
 
 FADING = "class Fading:\n    def __init__(self): self.calls = 0\n    def __call__(self):\n        self.calls += 1\n        return min(1.0, self.calls / 10)"
 TRAINER = "class Trainer:\n    def __init__(self, net): self.net, self.count, self.logged = net, 0, []\n    def find_loss(self, x, y):\n        return F.cross_entropy(self.net(x), y) * min(1.0, self.count / 10)"
@@ -83,6 +83,56 @@ COUNTS = (
         turn="pass",
         loop="for step in loader:\n        for i, (x, y) in enumerate(step):\n            (F.cross_entropy(net(x), y) * min(1, i / 10)).backward()\n        optimizer.step()\n        optimizer.zero_grad()\n        continue",
         refused="`i` counts turns",
+    ),
+    make(
+        "a count in a second loop over the step",
+        MLP,
+        SGD,
+        "count = 0",
+        turn="pass",
+        workers=8,
+        loop="for step in loader:\n        for x, y in step:\n            F.cross_entropy(net(x), y).backward()\n        optimizer.step()\n        optimizer.zero_grad()\n        fakes = [torch.ones(6)] * 8\n        for (x, y), fake in zip(step, fakes):\n            (F.cross_entropy(net(x + fake), y) * min(1, count / 10)).backward()\n            count += 1\n        optimizer.step()\n        optimizer.zero_grad()\n        continue",
+        refused="`count` carries a number",
+    ),
+    make(
+        "a count in a loop that is a generator",
+        MLP,
+        SGD,
+        "def train(step):\n    count = 0\n    for x, y in step:\n        loss = F.cross_entropy(net(x), y) * min(1, count / 10)\n        loss.backward()\n        count += 1\n        yield loss.item()",
+        turn="pass",
+        loop="for step in loader:\n        losses = list(train(step))\n        optimizer.step()\n        optimizer.zero_grad()\n        continue",
+        refused="`count` carries a number",
+    ),
+    make(
+        "a count in a list of losses",
+        MLP,
+        SGD,
+        "i = 0\ndef find_weight(i): return min(1.0, i / 10)",
+        turn="losses = []\nlosses.append(find_weight(i) * F.cross_entropy(net(x), y))\nloss = sum(losses)\nloss.backward()\ni += 1",
+        refused="`i` carries a number",
+    ),
+    make(
+        "a part of the batch by a count",
+        MLP,
+        SGD,
+        "i = 0",
+        turn=f"x[:, :i] = 0\n{TURN}\ni += 1",
+        refused="`i` carries a number",
+    ),
+    make(
+        "a count after a loop in the turn",
+        MLP,
+        SGD,
+        "i = 0",
+        turn="for part in (1.0, 2.0): scale = part\nloss = F.cross_entropy(net(x), y) * scale * min(1, i / 10)\nloss.backward()\ni += 1",
+        refused="`i` carries a number",
+    ),
+    make(
+        "what the first turn makes, with a flag",
+        MLP,
+        SGD,
+        "ready, table, n = False, None, 0",
+        turn="if not ready:\n    mask = torch.arange(6.0)\n    ready = True\nif table is None:\n    table = mask / 10\nn += 1\nbatch = {'x': x * mask * table, 'y': y, 'n': n}\nloss = F.cross_entropy(net(batch['x']), batch['y'])\nloss.backward()",
     ),
     make(
         "counters and totals that are shown",

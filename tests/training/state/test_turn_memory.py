@@ -1,5 +1,6 @@
 """What is handed on from turn to turn: variables of the loop over a step, attributes of modules."""
 
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 
 from springtide.errors import JobError
+from springtide.training.state import turn_memory
 from springtide.training.state.script.loss_flow import Flow
 from springtide.training.state.turn_memory import FIRST, TurnMemory
 
@@ -481,8 +483,72 @@ def test_caches_outputs_and_buffers_are_not() -> None:
 
 
 def test_what_others_have_looked_at_is_not_looked_at_again() -> None:
+    donor, walk = Walk(), Walk()
+    sum_up(donor)
+    assert len(donor.memory.list_over()) == 1
+    walk.memory.skip(donor.memory.list_over())
+    sum_up(walk)
+    assert not walk.memory.looks
+    with pytest.raises(JobError, match="`hidden` carries a tensor"):
+        keep_hidden(walk)  # a loop of its own
+
+
+def test_a_walk_that_comes_after_the_first_turns_is_looked_at() -> None:
+    walk, i = Walk(), 0
+    walk.turns = 8
+    for x in walk:
+        (x * WEIGHT).sum().backward()
+    with pytest.raises(JobError, match="`i` carries a number"):
+        for x, _ in zip(walk, range(8), strict=True):
+            ((x * WEIGHT).sum() * i).backward()
+            i += 1
+
+
+def train_in_a_generator(walk: Walk) -> Iterator[torch.Tensor]:
+    i = 0
+    for x in walk:
+        loss = (x * WEIGHT).sum() * i
+        loss.backward()
+        i += 1  # noqa: SIM113 - as scripts have it
+    yield loss
+
+
+def test_a_loop_in_a_generator_is_looked_at() -> None:
+    with pytest.raises(JobError, match="`i` carries a number"):
+        for loss in train_in_a_generator(Walk()):
+            loss.item()
+
+
+def make_once(walk: Walk) -> None:
+    ready, mask, table = False, torch.ones(4), None
+    for x in walk:
+        if not ready:
+            mask = torch.zeros_like(x) + 1
+            ready = True
+        if table is None:
+            table = mask * 2
+        (x * WEIGHT * mask * table).sum().backward()
+
+
+def test_what_is_made_once_is_no_count() -> None:
+    make_once(Walk())
+
+
+def test_what_a_turn_may_leave_and_most_change_is_one() -> None:
+    last = 1.0
+    with pytest.raises(JobError, match="`last` carries a number"):
+        for x in Walk():
+            ((x * WEIGHT).sum() * last).backward()
+            if len(x) == 4:
+                last = random.random()
+
+
+@pytest.mark.parametrize("name", ["find_counted", "find_place", "find_kept", "find_passed_on", "find_left"])
+def test_no_look_ends_a_script(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn_memory, name, lambda *given: [][0])
+    said: list[str] = []
     walk = Walk()
-    walk.memory.skip()
-    keep_hidden(walk)
-    assert walk.memory.is_over
-    assert not walk.memory.before
+    walk.memory = TurnMemory(said.append)
+    show_progress(walk)
+    assert len(said) == 1
+    assert "code of show_progress could not be followed (IndexError" in said[0]

@@ -2,32 +2,35 @@
 
 In DDP a hidden state, a bank of features or a counter in `forward` is a rank's own. In a process with several logical
 workers each would find what the one before it has left, and other numbers of processes would give other bits. Looked
-for in a process's first turns: variables of `for ... in step:` by its bytecode, attributes of modules by what becomes
-of them. Numbers are nearly always printed, and nothing else: only those are refused that gradients depend on. Whoever
-joins processes that have looked runs the script that they have looked at, and need not: reading its code takes longer
-than all else of a rescale.
+for in the first turns at each place where a script walks a step: variables of `for ... in step:` by its bytecode,
+attributes of modules by what becomes of them. Numbers are nearly always printed, and nothing else: only those are
+refused that gradients depend on. Whoever joins processes that have looked runs the script that they have looked at, and
+need not: reading its code takes longer than all else of a rescale.
 """
 
 import ast
 import inspect
+import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from types import CodeType, FrameType, FunctionType, MappingProxyType
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from springtide.errors import JobError
-from springtide.training.state.script.loop_code import find_passed_on, find_remembered, read_code
-from springtide.training.state.script.loop_variables import find_value, is_installed, list_frames
-from springtide.training.state.script.loss_flow import Names, find_counted, find_kept, find_place, find_trained
+from springtide.training.state.script.flow_values import Names
+from springtide.training.state.script.loop_code import find_left, find_passed_on, find_remembered, read_code
+from springtide.training.state.script.loop_variables import find_value, is_installed, list_frames, write_plain
+from springtide.training.state.script.loss_flow import find_counted, find_kept, find_place, find_trained
 from springtide.training.state.script.own_generators import GeneratorWatch
 
-#: Turns of a process that are looked at, and how many of them must have begun with a value: a hidden state is often
+#: Turns at a place that are looked at, and how many of them must have begun with a value: a hidden state is often
 #: None at first. What is set anew now and then, as a cache that grows, does not change in all of these.
 FIRST = 5
 SEEN = 3
@@ -38,9 +41,50 @@ Attributes = dict[tuple[str, str], Any]
 
 
 class TurnMemory:
-    """What the models' attributes were before a turn, in how many turns each was there, and became another."""
+    """What turns hand on, by the place of the loop over a step: looked at in the first turns that it has there."""
 
-    def __init__(self) -> None:
+    def __init__(self, warn: Callable[[str], None] = warnings.warn) -> None:
+        self.warn = warn
+        #: The places whose first turns have been, and those where they are under way.
+        self.over: set[str] = set()
+        self.looks: dict[str, TurnLook] = {}
+        #: Where the present turn is, if it is looked at.
+        self.place: str | None = None
+
+    def list_over(self) -> list[str]:
+        """The places that have been looked at."""
+        return sorted(self.over)
+
+    def skip(self, places: Iterable[str]) -> None:
+        """Look at nothing there: processes with the same script have."""
+        self.over |= set(places)
+
+    def begin_turn(self, models: Sequence[torch.nn.Module]) -> None:
+        """Before a turn."""
+        place = " ".join(name_place(frame.f_code, frame.f_lasti) for frame in list_walking())
+        self.place = None if place in self.over else place
+        if self.place is not None:
+            self.looks.setdefault(place, TurnLook(self.warn)).begin_turn(models)
+
+    def end_turn(self, models: Sequence[torch.nn.Module], state: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """After a turn of a worker with this state of its own: refuse what it hands on to the next."""
+        place, self.place = self.place, None
+        if place is None:
+            return
+        look = self.looks[place]
+        look.end_turn(models, state)
+        if look.turns == FIRST:
+            self.over.add(place)
+            del self.looks[place]
+
+
+class TurnLook:
+    """What was found before a turn at one place, in how many turns each was there, and became another."""
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self.warn = warn
+        #: The looks that this code was too much for.
+        self.failed: set[str] = set()
         self.turns = 0
         self.before: Attributes = {}
         self.seen: Counter[tuple[str, str]] = Counter()
@@ -48,88 +92,151 @@ class TurnMemory:
         self.generators = GeneratorWatch()
         #: The variables that gradients depend on, by the code and the place in it of a loop over a step.
         self.trained: dict[tuple[CodeType, int], Names] = {}
-
-    @property
-    def is_over(self) -> bool:
-        """Whether all turns that are looked at have been."""
-        return self.turns == FIRST
-
-    def skip(self) -> None:
-        """Look at nothing: processes with the same script have."""
-        self.turns = FIRST
+        #: What variables that the loop may leave as they are were before a turn, in words, and how many changed them.
+        self.words: dict[tuple[CodeType, str], str] = {}
+        self.rewritten: Counter[tuple[CodeType, str]] = Counter()
 
     def begin_turn(self, models: Sequence[torch.nn.Module]) -> None:
         """Before a turn."""
-        if not self.is_over:
-            self.before = self.list_attributes(models)
-            self.generators.begin_turn(models)
+        self.attempt(self.note_attributes, models)
+        self.attempt(self.note_variables)
+        self.attempt(self.generators.begin_turn, models)
 
-    def end_turn(self, models: Sequence[torch.nn.Module], state: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """After a turn of a worker with this state of its own: refuse what it hands on to the next."""
-        if self.is_over:
-            return
+    def end_turn(self, models: Sequence[torch.nn.Module], state: Mapping[str, Any]) -> None:
+        """After a turn."""
         self.turns += 1
-        refuse_variables()
-        refuse_numbers(self.find_trained())
-        self.generators.end_turn(models, state)
-        after = self.list_attributes(models)
-        self.seen.update(self.before.keys())
-        self.changes.update(key for key, value in self.before.items() if key in after and differ(value, after[key]))
-        if self.is_over:
+        self.attempt(self.count_variables)
+        self.attempt(self.refuse_variables)
+        self.attempt(self.refuse_numbers)
+        self.attempt(self.generators.end_turn, models, state)
+        self.attempt(self.count_attributes, models)
+        if self.turns == FIRST:
             refuse_attributes([key for key, count in self.changes.items() if count == self.seen[key] >= SEEN])
-            self.before = {}
-            self.generators = GeneratorWatch()
 
-    def list_attributes(self, models: Sequence[torch.nn.Module]) -> Attributes:
-        """What attributes of modules and of the script's objects are."""
-        names: Names = frozenset().union(*self.trained.values())
-        return {**dict(list_remembered(models)), **dict(list_held()), **dict(list_counted(names))}
+    def attempt(self, look: Callable[..., None], *given: Any) -> None:
+        """Look, where the code can be followed: else it is said once, and no reason to end a script that may be right.
 
-    def find_trained(self) -> Names:
-        """The variables that gradients depend on in the loop that is under way; its code is read once."""
-        frame = find_walking()
-        if frame is None:
-            return frozenset()
+        Versions of Python have instructions of their own, in orders not thought of.
+        """
+        if look.__qualname__ in self.failed:
+            return
+        try:
+            look(*given)
+        except JobError:
+            raise
+        except Exception as error:
+            if not self.failed:
+                name = "".join([one.f_code.co_name for one in list_walking()][-1:])
+                self.warn(
+                    f"the code of {name} could not be followed ({type(error).__name__}: {error}); whether its turns "
+                    "hand on something that gradients depend on is not known. Compare with springtide verify"
+                )
+            self.failed.add(look.__qualname__)
+
+    # Variables.
+
+    def note_variables(self) -> None:
+        """Note what variables are that a turn may leave as they are."""
+        self.words = dict(list_left())
+
+    def count_variables(self) -> None:
+        """Count those that it has not."""
+        self.rewritten.update(key for key, text in list_left() if key in self.words and text != self.words[key])
+
+    def is_handed_on(self, frame: FrameType, name: str) -> bool:
+        """Whether turns go on from a variable: one that a turn may leave as it is must have become another in several.
+
+        What is made in the first turn and kept, as a mask and the flag beside it, is not handed on.
+        """
+        return name not in find_left(frame.f_code, frame.f_lasti) or self.rewritten[frame.f_code, name] >= SEEN
+
+    def refuse_variables(self) -> None:
+        """Refuse a variable of the loop over a step that carries tensors from turn to turn."""
+        for frame in list_walking():
+            for name in sorted(find_passed_on(frame.f_code, frame.f_lasti)):
+                if holds_tensor(find_value(frame, name)) and self.is_handed_on(frame, name):
+                    refuse_tensor(name)
+
+    def refuse_numbers(self) -> None:
+        """Refuse a number that the loop over a step carries from turn to turn, and that gradients depend on."""
+        for frame in list_walking():
+            trained = self.find_trained(frame)
+            for name in sorted(find_counted(frame, trained)):
+                if holds_number(find_member(frame, name)) and self.is_handed_on(frame, name):
+                    what = f"`{name}` carries a number from the turn of one logical worker to that of the next"
+                    refuse_number(what, name)
+            place = find_place(frame)
+            if place is not None and place in trained:
+                refuse_place(place)
+
+    def find_trained(self, frame: FrameType) -> Names:
+        """The variables that gradients depend on in a loop that is under way; its code is read once."""
         key = frame.f_code, frame.f_lasti
         if key not in self.trained:
+            self.trained[key] = frozenset()  # if it cannot be followed
             self.trained[key] = find_trained(frame)
         return self.trained[key]
 
+    # Attributes.
 
-def refuse_variables() -> None:
-    """Refuse a variable of the loop over a step that carries tensors from turn to turn."""
-    for name in find_handed_on():
-        raise JobError(
-            f"`{name}` carries a tensor from the turn of one logical worker to that of the next, which in DDP are "
-            f"different ranks. Keep it in step.worker.state[{name!r}], which is each worker's own and moves with it, "
-            "or set it anew in every turn"
-        )
+    def note_attributes(self, models: Sequence[torch.nn.Module]) -> None:
+        """Note what attributes of modules and of the script's objects are."""
+        self.before = self.list_attributes(models)
+
+    def count_attributes(self, models: Sequence[torch.nn.Module]) -> None:
+        """Count those that have become others."""
+        after = self.list_attributes(models)
+        self.seen.update(self.before.keys())
+        self.changes.update(key for key, value in self.before.items() if key in after and differ(value, after[key]))
+
+    def list_attributes(self, models: Sequence[torch.nn.Module]) -> Attributes:
+        """What attributes of modules and of the script's objects are."""
+        counted = chain.from_iterable(list_counted(frame, self.find_known(frame)) for frame in list_walking())
+        return {**dict(list_remembered(models)), **dict(list_held()), **dict(counted)}
+
+    def find_known(self, frame: FrameType) -> Names:
+        """The variables that gradients depend on, if the loop was read: its first turn has to be over for that."""
+        return self.trained.get((frame.f_code, frame.f_lasti), frozenset())
 
 
-def find_handed_on() -> Iterator[str]:
-    """The variables of the loop over a step, and of generators that pass its batches on, that carry tensors."""
+@lru_cache(maxsize=256)
+def name_place(code: CodeType, place: int) -> str:
+    """A place in code, by a text that is the same in all processes with the same script."""
+    return f"{code.co_qualname}:{crc32(code.co_code):x}:{place}"
+
+
+def list_walking() -> Iterator[FrameType]:
+    """The frames of the script that walk a step: generators that pass its batches on, or train, and who asks them."""
     for frame in list_frames():
-        passed_on = find_passed_on(frame.f_code, frame.f_lasti)
-        yield from (name for name in sorted(passed_on) if holds_tensor(find_value(frame, name)))
+        yield frame
         if not frame.f_code.co_flags & inspect.CO_GENERATOR:
             return
 
 
-def refuse_numbers(trained: Names) -> None:
-    """Refuse a number that the loop over a step carries from turn to turn, and that gradients depend on."""
-    frame = find_walking()
-    if frame is None:
-        return
-    for name in sorted(find_counted(frame, trained)):
-        if holds_number(find_member(frame, name)):
-            refuse_number(f"`{name}` carries a number from the turn of one logical worker to that of the next", name)
-    place = find_place(frame)
-    if place is not None and place in trained:
-        raise JobError(
-            f"`{place}` counts turns, of which a process has as many as it has logical workers, and gradients depend "
-            "on it: other numbers of processes would train otherwise. Write "
-            f"`for {place}, batch in step.enumerate():`, which counts as enumerate(loader) does on a rank of DDP"
-        )
+def list_left() -> Iterator[tuple[tuple[CodeType, str], str]]:
+    """What variables are, in words, that the loop over a step writes under a condition."""
+    for frame in list_walking():
+        for name in find_left(frame.f_code, frame.f_lasti):
+            value = find_member(frame, name)
+            yield (frame.f_code, name), write_plain(value) or (repr(value) if holds_number(value) else "")
+
+
+def refuse_tensor(name: str) -> None:
+    """Refuse a variable that carries a tensor."""
+    raise JobError(
+        f"`{name}` carries a tensor from the turn of one logical worker to that of the next, which in DDP are "
+        f"different ranks. Keep it in step.worker.state[{name!r}], which is each worker's own and moves with it, "
+        "or set it anew in every turn"
+    )
+
+
+def refuse_place(name: str) -> None:
+    """Refuse a number of turns by enumerate(...)."""
+    raise JobError(
+        f"`{name}` counts turns, of which a process has as many as it has logical workers, and gradients depend "
+        "on it: other numbers of processes would train otherwise. Write "
+        f"`for {name}, batch in step.enumerate():`, which counts as enumerate(loader) does on a rank of DDP"
+    )
 
 
 def refuse_number(what: str, name: str) -> None:
@@ -139,11 +246,6 @@ def refuse_number(what: str, name: str) -> None:
         "otherwise. Take step.number (in the run) or step.index (in the epoch), or change it after `for ... in step:`, "
         f"once per global step; what is a rank's own belongs into step.worker.state[{name!r}]"
     )
-
-
-def find_walking() -> FrameType | None:
-    """The frame of the script whose loop is over a step: generators may pass its batches on."""
-    return next((one for one in list_frames() if not one.f_code.co_flags & inspect.CO_GENERATOR), None)
 
 
 def find_member(frame: FrameType, name: str) -> object:
@@ -223,11 +325,8 @@ def list_held() -> Iterator[tuple[tuple[str, str], Any]]:
                     yield (f"`{variable}` ({kind.__name__})", attribute), item
 
 
-def list_counted(trained: Names) -> Iterator[tuple[tuple[str, str], Any]]:
+def list_counted(frame: FrameType, trained: Names) -> Iterator[tuple[tuple[str, str], Any]]:
     """The numbers in attributes of the script's objects that gradients depend on, and that their classes count in."""
-    frame = find_walking()
-    if frame is None:
-        return
     for name in sorted(find_kept(frame, trained)):
         variable, _, attribute = name.partition(".")
         value, kind = find_value(frame, name), type(find_value(frame, variable))

@@ -64,10 +64,13 @@ def find_copies(objects: list[Any], known: Collection[int]) -> Iterator[tuple[st
     modules = [one for one in objects if isinstance(one, torch.nn.Module)]
     forms = {form for module in modules for form in list_forms(module)}
     seen: set[int] = {id(one) for one in objects}
+    scopes: list[Mapping[str, Any]] = []
     for frame in list_frames():
         new = find_written(frame.f_code, frame.f_lasti) - find_carried(frame.f_code, frame.f_lasti)
-        seen |= {id(frame.f_globals), id(frame.f_locals)}
-        open_ = [(name, value, 0) for name, value in frame.f_locals.items() if name.isidentifier() and name not in new]
+        scope = frame.f_locals  # which later Pythons make anew for whoever asks, at a place that may be another's then
+        scopes.append(scope)
+        seen |= {id(frame.f_globals), id(scope)}
+        open_ = [(name, value, 0) for name, value in scope.items() if name.isidentifier() and name not in new]
         while open_:
             name, value, depth = open_.pop()
             if id(value) in seen or issubclass(type(value), ENDS):

@@ -5,6 +5,7 @@ activation, a cache, a file that is open), and not what the script's loop sets b
 """
 
 import dis
+import functools
 import sys
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -15,6 +16,14 @@ from springtide.training.state.script.loop_variables import is_installed, is_own
 
 #: What is called in a turn, or to read a sample or a batch, and what that calls is found from there.
 USING = frozenset({"forward", "__call__", "__getitem__", "__getitems__", "__iter__", "__next__", "__len__"})
+#: What has functions in it, and where.
+INNER: dict[type, tuple[str, ...]] = {
+    property: ("fget", "fset"),
+    functools.cached_property: ("func",),
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+    FunctionType: ("__wrapped__",),
+}
 SET_ATTRIBUTE, SET_ITEM = dis.opmap["STORE_ATTR"], dis.opmap["STORE_SUBSCR"]
 
 
@@ -51,6 +60,12 @@ def find_set_in_use(kind: Any) -> frozenset[str]:
 
 
 @lru_cache(maxsize=4096)
+def find_read_in_use(kind: Any) -> frozenset[str]:
+    """The attributes that such functions read, whosever they are."""
+    return frozenset(name for code in list_used(kind) for name in list_names(code))
+
+
+@lru_cache(maxsize=4096)
 def sets_items_in_use(kind: Any) -> bool:
     """Whether such functions set items of what the object holds, as one does that fills a cache."""
     return any(SET_ITEM in code.co_code[::2] for code in list_used(kind))
@@ -75,8 +90,10 @@ def list_codes(kind: Any) -> tuple[CodeType, ...]:
     """The code of the functions that a class itself has."""
     found: list[CodeType] = []
     for value in vars(kind).values():
-        inner = [getattr(value, name, None) for name in ("fget", "fset", "__func__", "__wrapped__")]
-        found += [one.__code__ for one in (value, *inner) if isinstance(one, FunctionType)]
+        # A proxy may answer a question by doing things, its type does not.
+        asked = INNER.get(type(value), ())
+        inner = [getattr(value, name, None) for name in asked]
+        found += [one.__code__ for one in (value, *inner) if type(one) is FunctionType]
     return tuple(found)
 
 

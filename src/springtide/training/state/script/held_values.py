@@ -5,7 +5,7 @@ with a word of what they were; tensors are kept without their graphs.
 """
 
 import zlib
-from collections import deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from enum import Enum
 from itertools import zip_longest
 from typing import Any
@@ -19,6 +19,9 @@ from springtide.training.state.divergence import number_tensor
 PLAIN = (bool, int, float, str, type(None))
 CONTAINERS = (dict, list, tuple, deque)
 SETS = (set, frozenset)
+#: Containers that are made again as what they were, and what a dictionary may make of a key that it has not.
+MADE_AGAIN = {dict, list, tuple, deque, torch.Size, OrderedDict, Counter, defaultdict}
+FACTORIES = {one.__name__: one for one in (int, float, str, bool, list, dict, set, tuple, deque, Counter)}
 #: The kinds of NumPy's numbers and arrays that are kept.
 NUMBERS = "biuf"
 #: Under this key a plain value says what it stands for.
@@ -49,14 +52,31 @@ def is_kept(value: Any) -> bool:
 
 
 def is_tree(value: Any, depth: int = DEEPEST) -> bool:
-    """Whether a value is what can be kept, down to a depth."""
+    """Whether a value is what can be kept, down to a depth.
+
+    A container of another kind can be filled where it is, and not be made in another.
+    """
     if isinstance(value, CONTAINERS):
+        if not is_made_again(value) and (depth < DEEPEST or isinstance(value, tuple)):
+            return False
         has_keys = not isinstance(value, dict) or all(type(key) in (str, int) for key in value)
         items = value.values() if isinstance(value, dict) else value
         return depth > 0 and has_keys and all(is_tree(item, depth - 1) for item in items)
     if isinstance(value, torch.Tensor) and value.numel() == 0:
         return value.layout is torch.strided and not value.is_meta
     return is_single(value) or is_kept(value)
+
+
+def is_made_again(value: Any) -> bool:
+    """Whether a container can be made anew; a named tuple where there is one with its names."""
+    if type(value) is defaultdict:
+        return value.default_factory in (None, *FACTORIES.values())
+    return type(value) in MADE_AGAIN or is_named(value)
+
+
+def is_named(value: Any) -> bool:
+    """Whether a value is a named tuple."""
+    return isinstance(value, tuple) and isinstance(getattr(type(value), "_fields", None), tuple)
 
 
 def is_small(value: Any) -> bool:
@@ -144,15 +164,30 @@ def to_plain(value: Any) -> Any:
     if type(value) in SETS:
         return {KIND: type(value).__name__, "items": sorted(value, key=repr)}
     if isinstance(value, dict):
-        return {key: to_plain(item) for key, item in value.items()}
+        plain = {key: to_plain(item) for key, item in value.items()}
+        return plain if type(value) is dict or not is_made_again(value) else to_plain_mapping(value, plain)
+    if is_named(value):
+        return {KIND: "named", "names": list(value._fields), "items": [to_plain(item) for item in value]}
+    if isinstance(value, torch.Size):
+        return {KIND: "Size", "items": list(value)}
     if isinstance(value, list | tuple):
         items = [to_plain(item) for item in value]
         return items if isinstance(value, list) else tuple(items)
     return value
 
 
+def to_plain_mapping(value: Any, items: dict[Any, Any]) -> dict[str, Any]:
+    """A dictionary of a kind of its own."""
+    factory = getattr(value, "default_factory", None)
+    more = {"factory": None if factory is None else factory.__name__} if type(value) is defaultdict else {}
+    return {KIND: type(value).__name__, "items": items, **more}
+
+
 def from_plain(value: Any) -> Any:
-    """What was made plain; a member of an enumeration stays it, for only whoever has its class can find it."""
+    """What was made plain; a member of an enumeration stays it, for only whoever has its class can find it.
+
+    So does a named tuple.
+    """
     if isinstance(value, list | tuple):
         items = [from_plain(item) for item in value]
         return items if isinstance(value, list) else tuple(items)
@@ -167,13 +202,23 @@ def from_plain(value: Any) -> Any:
         return deque((from_plain(item) for item in value["items"]), value["most"])
     if value.get(KIND) in ("set", "frozenset"):
         return set(value["items"]) if value[KIND] == "set" else frozenset(value["items"])
+    if value.get(KIND) == "Size":
+        return torch.Size(value["items"])
+    if value.get(KIND) in ("OrderedDict", "Counter", "defaultdict"):
+        items_ = {key: from_plain(item) for key, item in value["items"].items()}
+        if value[KIND] == "defaultdict":
+            return defaultdict(FACTORIES.get(value["factory"]), items_)
+        return OrderedDict(items_) if value[KIND] == "OrderedDict" else Counter(items_)
     return {key: from_plain(item) for key, item in value.items()}
 
 
 def refill(here: Any, value: Any) -> Any:
-    """A value, in the object that is there if it can hold it: whoever has that object has the value then."""
-    if isinstance(value, dict) and value.get(KIND) == "member":
-        return type(here)[value["name"]] if isinstance(here, Enum) else here
+    """A value, in the object that is there if it can hold it: whoever has that object has the value then.
+
+    LookupError if its class is not found here.
+    """
+    if isinstance(value, dict) and value.get(KIND) in ("member", "named"):
+        return refill_class(here, value)
     if isinstance(here, torch.Tensor) and isinstance(value, torch.Tensor):
         return refill_tensor(here, value)
     if type(here) is np.ndarray and isinstance(value, np.ndarray):
@@ -194,8 +239,31 @@ def refill(here: Any, value: Any) -> Any:
         here.clear()
         here.update(value)
     else:
-        return value
+        return fill_anew(value)
     return here
+
+
+def fill_anew(value: Any) -> Any:
+    """A value that is put where there was none of its kind."""
+    if type(value) is list:
+        return [refill(None, item) for item in value]
+    if type(value) is deque:
+        return deque((refill(None, item) for item in value), value.maxlen)
+    if type(value) is tuple:
+        return tuple(refill(None, item) for item in value)
+    if isinstance(value, dict):
+        for key in value:
+            value[key] = refill(None, value[key])
+    return value
+
+
+def refill_class(here: Any, value: dict[str, Any]) -> Any:
+    """A member of the enumeration that is there, or a tuple with its names."""
+    if value[KIND] == "member" and isinstance(here, Enum):
+        return type(here)[value["name"]]
+    if value[KIND] == "named" and is_named(here) and list(here._fields) == value["names"]:
+        return type(here)(*(refill(old, new) for old, new in zip(here, value["items"], strict=True)))
+    raise LookupError(f"there is no class here for {value}")
 
 
 def refill_tensor(here: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

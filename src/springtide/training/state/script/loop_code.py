@@ -62,6 +62,18 @@ class CodeSpan:
             nexts.append(self.places[one.argval])
         yield from (place for place in nexts if self.first <= place <= self.last)
 
+    def reach_from(self, start: int) -> set[int]:
+        """The instructions that may come from one on, if nothing is raised."""
+        seen: set[int] = set()
+        open_ = [start]
+        while open_:
+            index = open_.pop()
+            if index not in seen:
+                seen.add(index)
+                # From behind, for a loop that is left.
+                open_ += [place for place in self.follow(index, index) if place not in seen]
+        return seen
+
     def reads_first(self, name: str, start: int) -> bool:
         """Whether a variable may be read, from an instruction on, before it is written."""
         return any(("LOAD", name) in self.accesses[place] for place in self.reach(start, name))
@@ -74,6 +86,11 @@ class CodeSpan:
     def may_leave(self, name: str, start: int) -> bool:
         """Whether a function may return without having written a variable."""
         return any(self.code[place].opname in RETURNING for place in self.reach(start, name, past="LOAD"))
+
+    def may_leave_be(self, name: str) -> bool:
+        """Whether a turn of the loop may end without having written a variable, and no turn only adds to it."""
+        is_past = self.here in set(self.reach(self.start, name, past="LOAD"))
+        return is_past and not any(self.is_added(index, name) for index in self.list_accesses_of(name, "STORE"))
 
     def find_access(self, index: int, name: str) -> str | None:
         """What an instruction does with a variable, first of all."""
@@ -116,6 +133,12 @@ class CodeSpan:
         """Whether what is stored here is a sum, a product or the like."""
         return self.code[self.find_end(index) - 1].opname == "BINARY_OP"
 
+    def is_added(self, index: int, name: str) -> bool:
+        """Whether what is stored here is computed, in this line, from the variable itself."""
+        before = range(index - 1, self.first - 1, -1)
+        line = next((place for place in before if self.code[place].starts_line), self.first)
+        return self.is_computed(index) and any(("LOAD", name) in one for one in self.accesses[line:index])
+
     def find_end(self, index: int) -> int:
         """Where the value that is stored here is whole: before an attribute is set, its owner is put on top of it."""
         return index - 1 if self.code[index].opname == "STORE_ATTR" else index
@@ -156,6 +179,19 @@ def find_passed_on(code: CodeType, place: int) -> frozenset[str]:
     return frozenset(name for name in passed_on if not loop.is_sum(name))
 
 
+@lru_cache
+def find_left(code: CodeType, place: int) -> frozenset[str]:
+    """The variables that the `for` loop at a place goes on from and may leave as they are, or write.
+
+    Not those that it adds to: a rare sum is one nevertheless.
+    """
+    loop = find_loop(code, place, innermost=True)
+    if loop is None or loop.code[loop.here].opname != "FOR_ITER":
+        return frozenset()
+    going_on = (name for name in loop.list_written() if loop.goes_on_from(name, loop.start))
+    return frozenset(name for name in going_on if loop.may_leave_be(name))
+
+
 @lru_cache(maxsize=4096)
 def find_remembered(code: CodeType) -> frozenset[str]:
     """The attributes of its first argument that a function goes on from, and sets: always, or by adding to them."""
@@ -170,27 +206,44 @@ def find_remembered(code: CodeType) -> frozenset[str]:
     )
 
 
+@lru_cache(maxsize=1024)
 def read_code(code: CodeType) -> CodeSpan:
     """All of a function."""
-    all_ = tuple(one for one in dis.get_instructions(code) if one.opname != "EXTENDED_ARG")
+    all_ = tuple(rename(one) for one in dis.get_instructions(code) if one.opname != "EXTENDED_ARG")
     offsets = [one.offset for one in all_]
     # A jump goes to what extends the argument of an instruction, if there is such: to the next that is one.
     places = {one.offset: bisect_left(offsets, one.offset) for one in dis.get_instructions(code)}
     return CodeSpan(all_, tuple(list_accesses(all_)), places, 0, 0, len(all_) - 1)
 
 
+def rename(one: dis.Instruction) -> dis.Instruction:
+    """An instruction by the name that it has in older Pythons."""
+    if one.opname == "BINARY_OP" and one.argrepr == "[]":
+        return one._replace(opname="BINARY_SUBSCR")
+    return one._replace(opname="LOAD_CONST") if one.opname == "LOAD_SMALL_INT" else one
+
+
+@lru_cache(maxsize=1024)
 def find_loop(code: CodeType, place: int, innermost: bool = False) -> CodeSpan | None:
-    """The outermost or the innermost loop around a place; a jump back ends one."""
+    """The outermost or the innermost loop around a place; a jump back ends one.
+
+    What handles an exception may lie behind the function's end: jumps back from there are not counted.
+    """
     whole = read_code(code)
-    jumps = [(whole.places[one.argval], index) for index, one in enumerate(whole.code) if is_jump_back(one)]
     # Within a call the place is behind its instruction.
     here = bisect_right([one.offset for one in whole.code], place) - 1
+    reached = whole.reach_from(0) | whole.reach_from(here)
+    all_ = [(whole.places[one.argval], index) for index, one in enumerate(whole.code) if is_jump_back(one)]
+    jumps = [(first, last) for first, last in all_ if last in reached]
     around = [(first, last) for first, last in jumps if first <= here <= last]
     if not around:
         return None
     if innermost:
         around = [(first, last) for first, last in around if first == max(first for first, _ in around)]
     first, last = min(first for first, _ in around), max(last for _, last in around)
+    for to, index in all_:
+        if to >= first and index > last and reached.isdisjoint(range(last + 1, index + 1)):
+            last = index
     return replace(whole, here=here, first=first, last=last)
 
 

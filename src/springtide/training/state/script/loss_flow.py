@@ -5,18 +5,38 @@ depends on `i`) and through functions of the script's own, up to a depth. What i
 bar or summed up for later flows nowhere.
 """
 
+import ast
 import dis
-import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from types import FrameType, FunctionType, MethodType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import torch
 
+from springtide.training.state.script.class_code import find_read_in_use, list_codes, list_set
+from springtide.training.state.script.flow_values import (
+    Called,
+    Names,
+    Scope,
+    Slot,
+    find_called,
+    find_function,
+    find_method,
+    is_object,
+    join,
+    list_items,
+    list_outer,
+    list_parameters,
+    list_places,
+    make_called,
+    merge,
+    pick_losses,
+    read_cell,
+)
 from springtide.training.state.script.loop_code import ACCESS, ALWAYS_JUMPING, CodeSpan, find_loop, read_code
-from springtide.training.state.script.loop_variables import MISSING, is_installed, is_own
+from springtide.training.state.script.loop_variables import MISSING, is_own
 
 #: In the names that a value is made of: that it is, or holds, the call of a backward.
 BACKWARD = "<backward>"
@@ -29,42 +49,9 @@ LEAVING_NONE = ("STORE_", "DELETE_", "POP_", "RETURN_", "RAISE_", "RERAISE", "JU
 #: And those that put them into a container that is being made.
 FILLING = ("LIST_APPEND", "LIST_EXTEND", "SET_ADD", "SET_UPDATE", "MAP_ADD", "DICT_UPDATE", "DICT_MERGE")
 CALLING = ("PRECALL", "CALL", "CALL_KW")
-CALL = "__call__"
+#: Methods of containers that put their arguments into them; torch's end with an underscore.
+CHANGING = {"append", "appendleft", "extend", "add", "insert", "update", "setdefault", "__setitem__"}
 LOADING_OF = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")
-
-Names = frozenset[str]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Called:
-    """A function of the script's own that a value is, and the object whose method it is, by its variable."""
-
-    function: FunctionType
-    owner: object = MISSING
-    owner_name: str = ""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Slot:
-    """A value on the stack: the variables that it is made of, and what it is, where that is known."""
-
-    names: Names = frozenset()
-    value: object = MISSING
-    variable: str = ""
-    called: Called | None = None
-
-
-@dataclass
-class Scope:
-    """What names mean where code runs, and which functions led there."""
-
-    variables: dict[str, Any]
-    all_: dict[str, Any]
-    above: tuple[object, ...] = ()
-
-    def find(self, name: str) -> object:
-        """The value of a variable."""
-        return self.variables.get(name, self.all_.get(name, MISSING))
 
 
 @dataclass
@@ -75,25 +62,33 @@ class Flow:
     scope: Scope
     #: Whether what is returned counts as the loss, as in a function without a backward of its own.
     returning: bool = False
-    #: The variables that a backward depends on, and those that each variable is made of.
+    #: The variables that a backward depends on, and those that each variable is made of, by where.
     ends: set[str] = field(default_factory=set)
-    sources: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    sources: dict[str, dict[int, Names]] = field(default_factory=lambda: defaultdict(dict))
+    #: The instruction that is at work, and those of backwards.
+    at: int = 0
+    ends_at: set[int] = field(default_factory=set)
+    #: Variables that are made with constant keys, and those that are returned, of whose items only the losses count.
+    made: set[str] = field(default_factory=set)
+    returned: set[str] = field(default_factory=set)
     #: The variables on whose value it depends whether an instruction runs.
     conditions: dict[int, Names] = field(default_factory=dict)
     has_backward: bool = False
 
     def find_trained(self) -> Names:
         """The variables that gradients depend on."""
-        states: dict[int, list[Slot]] = {}
-        conditioned: dict[int, Names] = {}
+        states: dict[tuple[int, bool], list[Slot]] = {}
+        conditioned: dict[tuple[int, bool], Names] = {}
         open_ = [(self.span.start, self.span.start - 1, self.begin())]
         while open_:
             index, came_from, stack = open_.pop()
-            merged = merge(states.get(index), stack)
-            if merged is None and conditioned[index] == self.conditions.get(index, frozenset()):
+            # A loop is left by its beginning, to which a turn of it has gone back.
+            key = index, self.span.code[index].opname == "FOR_ITER" and came_from > index
+            merged = merge(states.get(key), stack)
+            if merged is None and conditioned[key] == self.conditions.get(index, frozenset()):
                 continue
-            states[index] = stack = states[index] if merged is None else merged
-            conditioned[index] = self.conditions.get(index, frozenset())
+            states[key] = stack = states[key] if merged is None else merged
+            conditioned[key] = self.conditions.get(index, frozenset())
             falls = index + 1
             for place in self.span.follow(index, came_from):
                 open_.append((place, index, self.apply(index, list(stack), jump=place != falls)))
@@ -108,16 +103,61 @@ class Flow:
     def close(self) -> Names:
         """What backwards depend on, on the way of whatever variables."""
         found: set[str] = set()
-        open_ = set(self.ends)
+        open_ = self.ends | {name for variable in self.returned for name in self.list_returned(variable)}
+        before = self.list_before()
         while open_:
             name = open_.pop()
             found.add(name)
-            open_ |= self.sources.get(name, set()) - found
+            owner = name.partition("[")[0]
+            open_ |= self.list_sources(name, before) | self.list_sources(owner, before)
+            open_ |= {item for item in self.sources if item.startswith(f"{name}[")}
+            open_ |= {owner} if name.startswith(f"{owner}[-") else set()  # an item with two names
+            open_ -= found
         return frozenset(found - {BACKWARD})
+
+    def list_before(self) -> set[int]:
+        """The instructions after which a backward may still come in this turn."""
+        behind = defaultdict(set)
+        for index in range(self.span.first, self.span.last + 1):
+            for place in self.span.follow(index, index) if index != self.span.here else ():
+                behind[place].add(index)
+        found: set[int] = set()
+        open_ = set(self.ends_at)
+        while open_:
+            index = open_.pop()
+            found.add(index)
+            open_ |= behind[index] - found
+        return found
+
+    def list_sources(self, name: str, before: set[int]) -> set[str]:
+        """What a variable is made of, but for what it becomes after all backwards and is not any more in the next turn.
+
+        An item is of a container that others may have as well, if it was not made here.
+        """
+        root = find_owner(name)
+        stores = self.sources.get(name, {})
+        is_own = name == root or (root in self.made and not self.sources.get(root))
+        if is_own and not before.issuperset(stores) and self.is_new(root, before):
+            stores = {index: names for index, names in stores.items() if index in before}
+        return set().union(*stores.values())
+
+    def is_new(self, name: str, before: set[int]) -> bool:
+        """Whether a variable is set in every turn before it is read, and before a backward: a function may read it."""
+        is_set = not before.isdisjoint(self.span.list_accesses_of(name, "STORE"))
+        return is_set and not self.span.reads_first(name, self.span.start)
+
+    def list_returned(self, variable: str) -> list[str]:
+        """The items of a variable that are the loss of a function that returns it, or the variable itself."""
+        names = {name for name in self.sources if name.startswith(f"{variable}[")}
+        if variable not in self.made or self.sources.get(variable):
+            return [variable]
+        items = {ast.literal_eval(name.removeprefix(variable)[1:-1]): name for name in names}
+        return [items[key] for key in pick_losses(sorted(items, key=str))]
 
     def apply(self, index: int, stack: list[Slot], jump: bool) -> list[Slot]:
         """The stack after an instruction."""
         one = self.span.code[index]
+        self.at = index
         effect = dis.stack_effect(one.opcode, one.arg if one.opcode >= dis.HAVE_ARGUMENT else None, jump=jump)
         condition = self.conditions.get(index, frozenset())
         before = len(stack)
@@ -133,31 +173,66 @@ class Flow:
         if name.startswith(("LOAD_", "PUSH_")) and name not in LOADING_OF:
             is_closure = name in ("LOAD_CLOSURE", "LOAD_CLASSDEREF")
             own = frozenset({str(one.argval)}) if is_closure else frozenset()
-            return [*stack, *[Slot(own | condition)] * effect]
+            value = one.argval if name == "LOAD_CONST" else MISSING
+            return [*stack, *[Slot(own | condition, value)] * effect]
         keep = max(0, before + effect)
         if name.startswith(LEAVING_NONE):
             self.take(index, stack[keep:])
             return stack[:keep]
+        if name == "FOR_ITER" and stack:
+            self.depend(range(index + 1, self.span.places[one.argval]), stack[-1:])
+            return [*stack, *[Slot(stack[-1].names)] * effect] if effect > 0 else stack[:keep]
         if name in FILLING:
-            place = -(one.arg or 1)
-            if len(stack) + effect + place >= 0:
-                below = stack[:keep]
-                below[place] = Slot(join([below[place], *stack[keep:]]))
-                return below
-            return stack[:keep]
+            return self.fill(index, stack, keep)
+        if name == "UNPACK_SEQUENCE" and one.arg and stack:
+            return [*stack[:-1], *self.unpack(stack[-1], one.arg)]
         # Python 3.11 has two instructions for a call, and the arguments go with the first.
         if name in CALLING and one.arg is not None and self.span.code[index - 1].opname != "PRECALL":
             stack = self.call(index, stack, one.arg)
         low = max(0, min(keep, before) - 1)
-        if name == "BUILD_TUPLE" and one.arg and self.returning and is_returned(self.span, index):
-            result = stack[-one.arg]  # of several values the first is the loss
-        elif name == "BUILD_CONST_KEY_MAP" and one.arg:
-            result = Slot(join(pick_losses(self.span.code[index - 1].argval, stack[before - 1 - one.arg : before - 1])))
-        elif name in LOADING_OF:
-            result = self.get_attribute(index, stack[-1] if stack else Slot())
-        else:
-            result = Slot(join(stack[low:]) | self.list_read(index))
-        return [*stack[:low], *[result] * (keep - low)]
+        if name in CALLING:
+            self.change(stack[low:])
+        return [*stack[:low], *[self.make(index, stack, low)] * (keep - low)]
+
+    def make(self, index: int, stack: list[Slot], low: int) -> Slot:
+        """The value that an instruction makes of those on the stack from a place on."""
+        one = self.span.code[index]
+        name, names = one.opname, join(stack[low:]) | self.list_read(index)
+        if name in LOADING_OF:
+            return self.get_attribute(index, stack[-1] if stack else Slot())
+        if name == "BINARY_SUBSCR" and len(stack) > 1:
+            return self.get_item(index, *stack[-2:])
+        if name == "MAKE_FUNCTION":
+            return Slot(names | list_loaded(self.span.code[index - 1].argval))
+        if name == "BUILD_TUPLE" and one.arg and len(stack) >= one.arg:
+            return Slot(names, items={place: slot.names for place, slot in enumerate(stack[-one.arg :])})
+        if name == "BUILD_MAP" and len(stack) >= 2 * (one.arg or 0):
+            return Slot(names, items=list_items(stack[len(stack) - 2 * (one.arg or 0) :]))
+        if name == "BUILD_CONST_KEY_MAP" and one.arg and len(stack) > one.arg:
+            values = [slot.names for slot in stack[-one.arg - 1 : -1]]
+            return Slot(names, items=dict(zip(self.span.code[index - 1].argval, values, strict=True)))
+        return Slot(names)
+
+    def fill(self, index: int, stack: list[Slot], keep: int) -> list[Slot]:
+        """The stack after values were put into a container that is being made."""
+        place = -(self.span.code[index].arg or 1)
+        below, rest = stack[:keep], stack[keep:]
+        if keep + place < 0:
+            return below
+        old, new = below[place], rest[-1] if rest else Slot()
+        has_items = self.span.code[index].opname.startswith("DICT_") and old.items is not None and new.items is not None
+        items = {**(old.items or {}), **(new.items or {})} if has_items else None
+        below[place] = Slot(join([old, *rest]), items=items)
+        return below
+
+    def unpack(self, slot: Slot, count: int) -> list[Slot]:
+        """The values of a tuple, the first on top."""
+        if slot.items is not None and list(slot.items) == list(range(count)):
+            return [Slot(slot.items[place]) for place in reversed(range(count))]
+        names = [f"{slot.variable}[{place}]" for place in reversed(range(count))]
+        if slot.variable and all(name in self.sources for name in names):
+            return [Slot(slot.names - {slot.variable} | {name}) for name in names]
+        return [Slot(slot.names)] * count
 
     def access(self, index: int, kinds: list[str], stack: list[Slot], effect: int, condition: Names) -> list[Slot]:
         """The stack after variables were read or written."""
@@ -177,8 +252,36 @@ class Flow:
 
     def store(self, name: str, slot: Slot) -> None:
         """A variable is made of a value."""
-        self.sources[name] |= slot.names
+        if slot.items is None:
+            self.add_source(name, slot.names)
+        else:
+            self.made.add(name)
+        for key, names in (slot.items or {}).items():
+            self.add_source(f"{name}[{key!r}]", names)
         self.notice([slot])
+
+    def add_source(self, name: str, names: Names) -> None:
+        """A variable is, or may be from here on, made of others."""
+        self.sources[name][self.at] = self.sources[name].get(self.at, frozenset()) | names
+
+    def flow_into(self, name: str, names: Names) -> None:
+        """A variable, or a member of one, is changed by what is made of others.
+
+        So is a tensor of which it is a part, and a module that reads the attribute where it is called.
+        """
+        self.add_source(name, names)
+        root = find_owner(name)
+        kind: Any = type(self.scope.find(root))
+        attribute = name.removeprefix(f"{root}.").partition(".")[0].partition("[")[0]
+        is_read = issubclass(kind, torch.nn.Module) and attribute in find_read_in_use(kind)
+        if root != name and (issubclass(kind, torch.Tensor) or is_read):
+            self.add_source(root, names)
+
+    def change(self, slots: list[Slot]) -> None:
+        """A call changes the value of a variable by its arguments."""
+        for slot in slots:
+            if slot.changes:
+                self.flow_into(slot.changes, join(slots))
 
     def take(self, index: int, slots: list[Slot]) -> None:
         """An instruction has used values up."""
@@ -186,15 +289,31 @@ class Flow:
         self.notice(slots)
         if one.opname.startswith("STORE_") and slots:
             names = [name for kind, name in self.span.accesses[index] if kind == "STORE"]
-            if one.opname == "STORE_SUBSCR" and not names and len(slots) > 1 and slots[1].variable:
-                names = [slots[1].variable]
+            if one.opname in ("STORE_SUBSCR", "STORE_SLICE", "STORE_ATTR") and not names and len(slots) > 1:
+                names = [slots[1].variable] if slots[1].variable else []
             for name in names:
-                self.sources[name] |= slots[0].names
+                self.flow_into(name, join([slots[0], *slots[2:]]))
         elif one.opname.startswith("RETURN_") and self.returning:
-            self.ends |= join(slots)
+            self.give_back(slots)
         if one.opname.startswith(("POP_JUMP", "JUMP_IF_")):
-            for place in self.list_conditional(index):
-                self.conditions[place] = self.conditions.get(place, frozenset()) | join(slots)
+            self.depend(self.list_conditional(index), slots)
+
+    def give_back(self, slots: Iterable[Slot]) -> None:
+        """Values are returned: of several the loss counts."""
+        self.ends_at.add(self.at)
+        for slot in slots:
+            if slot.items is not None:
+                self.ends |= frozenset().union(*(slot.items[key] for key in pick_losses(slot.items)))
+            elif slot.variable:
+                self.ends |= slot.names - {slot.variable}
+                self.returned.add(slot.variable)
+            else:
+                self.ends |= slot.names
+
+    def depend(self, places: Iterable[int], slots: list[Slot]) -> None:
+        """Whether instructions run, or how often, depends on values."""
+        for place in places:
+            self.conditions[place] = self.conditions.get(place, frozenset()) | join(slots)
 
     def notice(self, slots: Iterable[Slot]) -> None:
         """Values are used up: what a call of a backward had is what it depends on."""
@@ -202,6 +321,7 @@ class Flow:
         if BACKWARD in names:
             self.has_backward = True
             self.ends |= names
+            self.ends_at.add(self.at)
 
     def list_conditional(self, index: int) -> Iterator[int]:
         """The instructions that run, or do not, by the jump at one: up to its target, and what is else."""
@@ -234,13 +354,25 @@ class Flow:
 
     def get_attribute(self, index: int, owner: Slot) -> Slot:
         """An attribute of a value."""
-        one = self.span.code[index]
+        name = str(self.span.code[index].argval)
         names = self.list_read(index)
-        if one.argval in BRINGING:
+        variable = next(iter(names), owner.variable)
+        if name in BRINGING:
             names.add(BACKWARD)
-        method = find_method(owner.value, str(one.argval)) if is_object(owner.value) else None
+        if issubclass(type(owner.value), ModuleType):
+            value = vars(owner.value).get(name, MISSING)
+            return Slot(owner.names | names, value, variable, find_function(value, variable))
+        method = find_method(owner.value, name) if is_object(owner.value) else None
         called = make_called(method, owner.value, owner.variable)
-        return Slot(owner.names | names, called=called)
+        changes = owner.variable if called is None and is_changing(owner.value, name) else ""
+        return Slot(owner.names | names, variable=variable, called=called, changes=changes)
+
+    def get_item(self, index: int, owner: Slot, key: Slot) -> Slot:
+        """An item of a value: by a constant it has names of its own."""
+        names = self.list_read(index)
+        if not names:
+            return Slot(owner.names | key.names, variable=owner.variable)
+        return Slot((owner.names - {owner.variable}) | key.names | names, variable=next(iter(names)))
 
     def call(self, index: int, stack: list[Slot], count: int) -> list[Slot]:
         """The stack before a call of a function of the script's own, without the arguments that its loss has not."""
@@ -259,9 +391,7 @@ class Flow:
         trained, has_backward = find_trained_in(called, self.scope)
         arguments = given[len(given) - count :]
         places = list_places(called, count, words)
-        kept = [
-            slot if place is None or place in trained else Slot() for slot, place in zip(arguments, places, strict=True)
-        ]
+        kept = [keep_trained(slot, place, trained) for slot, place in zip(arguments, places, strict=True)]
         own = next(iter(list_parameters(called.function)), "")
         members = {
             name.replace(own, called.owner_name, 1)
@@ -275,9 +405,38 @@ class Flow:
         return [*given[: -count - 2], callee, callee, *kept, *rest]
 
 
-def is_returned(span: CodeSpan, index: int) -> bool:
-    """Whether the value that an instruction makes is what a function returns."""
-    return index < span.last and span.code[index + 1].opname.startswith("RETURN_")
+def keep_trained(slot: Slot, parameter: str | None, trained: Names) -> Slot:
+    """Of an argument what a function's loss depends on: all, nothing, or some of its items by a constant."""
+    if parameter is None or parameter in trained:
+        return slot
+    items = [name.removeprefix(parameter) for name in trained if name.startswith(f"{parameter}[")]
+    if items and not slot.variable:
+        return slot
+    rest = slot.names - {slot.variable} if items else frozenset()
+    return Slot(rest | {f"{slot.variable}{item}" for item in items})
+
+
+def is_changing(value: object, name: str) -> bool:
+    """Whether a method changes its owner by what it is given: a list's, a tensor's in place, an own module's setter."""
+    kind: Any = type(value)
+    if name in CHANGING or (name.endswith("_") and not name.startswith("_")):
+        return True
+    if not issubclass(kind, torch.nn.Module):
+        return False
+    codes = [code for one in kind.__mro__ if is_own(one) for code in list_codes(one) if code.co_name == name]
+    return any(attribute in find_read_in_use(kind) for code in codes for attribute in list_set(code))
+
+
+def list_loaded(code: object) -> Names:
+    """What a comprehension or a lambda reads of what is around it at the top of a file, and whether it has a backward.
+
+    In a function that is in a closure.
+    """
+    if not isinstance(code, CodeType) or not code.co_name.startswith("<"):
+        return frozenset()
+    loaded = {str(one.argval) for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    inner = frozenset().union(*(list_loaded(one) for one in code.co_consts))
+    return inner | loaded | ({BACKWARD} if BRINGING & set(code.co_names) else set())
 
 
 def words_of(span: CodeSpan, index: int) -> tuple[str, ...]:
@@ -286,92 +445,23 @@ def words_of(span: CodeSpan, index: int) -> tuple[str, ...]:
     return argument if isinstance(argument, tuple) else ()
 
 
-def merge(old: list[Slot] | None, new: list[Slot]) -> list[Slot] | None:
-    """The values that may be on the stack by two ways; None if the second brings nothing new."""
-    if old is None:
-        return new
-    pairs = list(zip(old, new, strict=False))
-    if all(two.names <= one.names for one, two in pairs):
-        return None
-    return [Slot(one.names | two.names, one.value, one.variable, one.called) for one, two in pairs]
-
-
-def join(slots: Iterable[Slot]) -> Names:
-    """The variables that several values are made of."""
-    return frozenset().union(*(slot.names for slot in slots))
-
-
-def pick_losses(keys: Any, slots: list[Slot]) -> list[Slot]:
-    """Of a dictionary's values those that are a loss by name, if any is."""
-    if not isinstance(keys, tuple) or len(keys) != len(slots):
-        return slots
-    return [slot for key, slot in zip(keys, slots, strict=True) if "loss" in str(key)] or slots
-
-
-def find_called(slots: list[Slot]) -> Called | None:
-    """The function of the script that one of the values is."""
-    return next((slot.called for slot in slots if slot.called is not None), None)
-
-
-def find_function(value: object, name: str) -> Called | None:
-    """What is called where a variable is: a function of the script's own, or an object of its own by its method."""
-    if isinstance(value, MethodType):
-        return make_called(value.__func__, value.__self__)
-    return make_called(find_method(value, CALL), value, name) if is_object(value) else make_called(value)
-
-
-def find_method(value: object, name: str) -> object:
-    """A function of an object's class."""
-    return getattr(type(value), name, None)
-
-
-def make_called(function: object, owner: object = MISSING, owner_name: str = "") -> Called | None:
-    """A function whose code is looked into: of the script's own files."""
-    is_read = isinstance(function, FunctionType) and not is_installed(function.__code__.co_filename)
-    return Called(function, owner, owner_name) if is_read else None  # type: ignore[arg-type]
-
-
-def is_object(value: object) -> bool:
-    """Whether a value is an object of the script's own classes whose code can be read; modules are looked at apart."""
-    kind = type(value)
-    return (
-        value is not MISSING
-        and kind.__module__ != "builtins"
-        and not issubclass(kind, (type, torch.nn.Module))
-        and is_own(kind)
-    )
-
-
-def list_parameters(function: FunctionType) -> list[str]:
-    """The names of a function's arguments."""
-    code = function.__code__
-    return list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
-
-
-def list_outer(function: FunctionType, names: Names) -> set[str]:
-    """Those of a function's variables that are not its own."""
-    code = function.__code__
-    return {name for name in names if name.isidentifier() and name not in (*code.co_varnames, *code.co_cellvars)}
-
-
-def list_places(called: Called, count: int, words: tuple[str, ...]) -> list[str | None]:
-    """The parameter that each argument of a call is for; None where that is not known."""
-    code = called.function.__code__
-    names = list(code.co_varnames[: code.co_argcount])[1 if called.owner is not MISSING else 0 :]
-    known = list_parameters(called.function)
-    positions = [names[place] if place < len(names) else None for place in range(count - len(words))]
-    return [*positions, *(word if word in known else None for word in words)]
-
-
 def find_trained_in(called: Called, scope: Scope) -> tuple[Names, bool]:
-    """The variables of a function that its loss or its backwards depend on, and whether it has any."""
+    """The variables of a function that its loss or its backwards depend on, and whether it has any; found once."""
+    key = (called.function, id(called.owner), len(scope.above))
+    if key not in scope.known:
+        scope.known[key] = follow_function(called, scope)
+    return scope.known[key]
+
+
+def follow_function(called: Called, scope: Scope) -> tuple[Names, bool]:
+    """The same, anew."""
     function = called.function
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
     variables = {name: value for name, cell in cells if (value := read_cell(cell)) is not MISSING}
     own = list_parameters(function)[:1]
     if own and called.owner is not MISSING:
         variables[own[0]] = called.owner
-    inner = Scope(variables, function.__globals__, (*scope.above, function.__code__))
+    inner = Scope(variables, function.__globals__, (*scope.above, function.__code__), scope.known)
     flow = Flow(read_code(function.__code__), inner)
     trained = flow.find_trained()
     if flow.has_backward:
@@ -379,28 +469,12 @@ def find_trained_in(called: Called, scope: Scope) -> tuple[Names, bool]:
     return Flow(read_code(function.__code__), inner, returning=True).find_trained(), False
 
 
-def read_cell(cell: Any) -> object:
-    """What a variable of an outer function is."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return MISSING
-
-
 def find_trained(frame: FrameType) -> Names:
     """The variables of a frame that gradients depend on, in the innermost loop at its place: over a step."""
     loop = find_loop(frame.f_code, frame.f_lasti, innermost=True)
     if loop is None or loop.code[loop.here].opname != "FOR_ITER":
         return frozenset()
-    try:
-        return Flow(loop, Scope(dict(frame.f_locals), frame.f_globals)).find_trained()
-    except Exception as error:  # instructions in an order not thought of: no reason to end a script that may be right
-        warnings.warn(
-            f"the code of {frame.f_code.co_name} could not be followed ({type(error).__name__}: {error}); whether it "
-            "trains on a number that turns count is not known. Compare with springtide verify",
-            stacklevel=2,
-        )
-        return frozenset()
+    return Flow(loop, Scope(dict(frame.f_locals), frame.f_globals)).find_trained()
 
 
 def find_counted(frame: FrameType, trained: Names) -> Names:

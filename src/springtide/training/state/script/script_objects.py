@@ -165,19 +165,27 @@ def adopt_user(run: "ElasticRun", user: Mapping[str, Any], placed: Iterable[Path
 def put_back(walk: Walk, path: str, value: Any) -> bool:
     """Put a value into its place; whether that could be done."""
     place = walk.found.get(path)
-    if place is None:
-        return put_anew(walk, path, from_plain(value))
-    if is_stateful(place.value):
-        place.value.load_state_dict(copy.deepcopy(from_plain(value)))
-        return True
+    if place is not None and is_stateful(place.value):
+        return load_state(place.value, from_plain(value))
     try:
-        filled = refill(place.value, from_plain(value))
-    except RuntimeError:  # a tensor that may not be written to
+        filled = refill(None if place is None else place.value, from_plain(value))
+    except (RuntimeError, LookupError):  # a tensor that may not be written to, or a class that is known nowhere here
         return False
+    if place is None:
+        return put_anew(walk, path, filled)
     if filled is not place.value and place.put is None:
         return is_single(place.value) and bool(mark(filled) == mark(place.value))
     if filled is not place.value and place.put is not None:
         place.put(filled)
+    return True
+
+
+def load_state(one: Any, state: Any) -> bool:
+    """Give an object of a package its state; whether it takes it."""
+    try:
+        one.load_state_dict(copy.deepcopy(state))
+    except Exception:  # a package's, which may be another version than the one that was saved from
+        return False
     return True
 
 

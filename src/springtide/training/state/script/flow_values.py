@@ -1,0 +1,165 @@
+"""Values as the look at gradients follows them: what variables they are made of, and what they are, if that is known.
+
+A container that is made with constant keys is followed by its items: `batch = {"x": x, "n": n}` has `n` in an item that
+`model(batch["x"])` does not read.
+"""
+
+import functools
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from springtide.training.state.script.loop_variables import MISSING, is_installed, is_own
+
+CALL = "__call__"
+
+Names = frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Called:
+    """A function of the script's own that a value is, and the object whose method it is, by its variable."""
+
+    function: FunctionType
+    owner: object = MISSING
+    owner_name: str = ""
+    #: How many of its arguments it has been given already.
+    bound: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slot:
+    """A value on the stack: the variables that it is made of, and what it is, where that is known."""
+
+    names: Names = frozenset()
+    value: object = MISSING
+    #: The variable, or the member of one, that it is or was reached through.
+    variable: str = ""
+    called: Called | None = None
+    #: Of a container that is made here, what each of its items is made of.
+    items: Mapping[object, Names] | None = None
+    #: The variable whose value a call of this changes.
+    changes: str = ""
+
+
+@dataclass
+class Scope:
+    """What names mean where code runs, and which functions led there."""
+
+    variables: dict[str, Any]
+    all_: dict[str, Any]
+    above: tuple[object, ...] = ()
+    #: What was found in functions, by which, of which object, and how deep.
+    known: dict[tuple[object, ...], tuple[Names, bool]] = field(default_factory=dict)
+
+    def find(self, name: str) -> object:
+        """The value of a variable."""
+        return self.variables.get(name, self.all_.get(name, MISSING))
+
+
+def merge(old: list[Slot] | None, new: list[Slot]) -> list[Slot] | None:
+    """The values that may be on the stack by two ways; None if the second brings nothing new."""
+    if old is None:
+        return new
+    pairs = list(zip(old, new, strict=False))
+    if all(two.names <= one.names and one.items in (None, two.items) for one, two in pairs):
+        return None
+    return [merge_slots(one, two) for one, two in pairs]
+
+
+def merge_slots(one: Slot, two: Slot) -> Slot:
+    """A value that may be one of two."""
+    value = one.value if one.value is two.value else MISSING
+    return Slot(one.names | two.names, value, one.variable, one.called, changes=one.changes)
+
+
+def join(slots: Iterable[Slot]) -> Names:
+    """The variables that several values are made of."""
+    return frozenset().union(*(slot.names for slot in slots))
+
+
+def pick_losses(keys: Iterable[object]) -> list[object]:
+    """Of a container's keys those that are of a loss: the first of several values, or those that are called so."""
+    all_ = list(keys)
+    if all_ == list(range(len(all_))):
+        return all_[:1]
+    return [key for key in all_ if "loss" in str(key)] or all_
+
+
+def list_items(slots: list[Slot]) -> dict[object, Names] | None:
+    """The items of a dictionary that is made of keys and values in turn, if all keys are constants."""
+    keys = [slot.value for slot in slots[::2]]
+    if not all(isinstance(key, str | int) for key in keys):
+        return None
+    return {key: slot.names for key, slot in zip(keys, slots[1::2], strict=True)}
+
+
+def find_called(slots: list[Slot]) -> Called | None:
+    """The function of the script that one of the values is."""
+    return next((slot.called for slot in slots if slot.called is not None), None)
+
+
+def find_function(value: object, name: str) -> Called | None:
+    """What is called where a variable is: a function of the script's own, or an object of its own by its method."""
+    if isinstance(value, functools.partial):
+        return make_called(value.func, bound=len(value.args))
+    if isinstance(value, MethodType):
+        return make_called(value.__func__, value.__self__)
+    return make_called(find_method(value, CALL), value, name) if is_object(value) else make_called(value)
+
+
+def find_method(value: object, name: str) -> object:
+    """A function of an object's class."""
+    return getattr(type(value), name, None)
+
+
+def make_called(function: object, owner: object = MISSING, owner_name: str = "", bound: int = 0) -> Called | None:
+    """A function whose code is looked into, the one that decorators were put around: of the script's own files."""
+    inner = inspect.unwrap(function) if isinstance(function, FunctionType) else function
+    is_read = isinstance(inner, FunctionType) and not is_installed(inner.__code__.co_filename)
+    return Called(inner, owner, owner_name, bound) if is_read else None  # type: ignore[arg-type]
+
+
+def is_object(value: object) -> bool:
+    """Whether a value is an object of the script's own classes whose code can be read; modules are looked at apart."""
+    kind = type(value)
+    return (
+        value is not MISSING
+        and kind.__module__ != "builtins"
+        and not issubclass(kind, (type, torch.nn.Module))
+        and is_own(kind)
+    )
+
+
+def list_parameters(function: FunctionType) -> list[str]:
+    """The names of a function's arguments."""
+    code = function.__code__
+    return list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+
+
+def list_outer(function: FunctionType, names: Names) -> set[str]:
+    """Those of a function's variables, and of their items by a constant, that are not its own."""
+    code = function.__code__
+    own = (*code.co_varnames, *code.co_cellvars)
+    return {name for name in names if (root := name.partition("[")[0]).isidentifier() and root not in own}
+
+
+def list_places(called: Called, count: int, words: tuple[str, ...]) -> list[str | None]:
+    """The parameter that each argument of a call is for; None where that is not known."""
+    code = called.function.__code__
+    names = list(code.co_varnames[: code.co_argcount])[called.bound + (called.owner is not MISSING) :]
+    known = list_parameters(called.function)
+    positions = [names[place] if place < len(names) else None for place in range(count - len(words))]
+    return [*positions, *(word if word in known else None for word in words)]
+
+
+def read_cell(cell: Any) -> object:
+    """What a variable of an outer function is."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return MISSING

@@ -1,0 +1,251 @@
+"""Which numbers that turns count reach a backward, over the ways that loops have; and which are only shown."""
+
+import dis
+import functools
+import sys
+import time
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from springtide.training.state.script.loop_code import find_loop
+from springtide.training.state.script.loss_flow import find_counted, find_trained
+
+WITH_I = "(x * weight).sum() * i"
+LOSS = "(x * weight).sum()"
+
+
+class Tempered(nn.Module):
+    """A model that reads one of its attributes where it is called, and has methods that set them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.temperature, self.shown = 1.0, 0.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x / self.temperature
+
+    def set_temperature(self, value: float) -> None:
+        self.temperature = value
+
+    def show(self, value: float) -> None:
+        self.shown = value
+
+
+class Meter:
+    """What scripts average shown values with."""
+
+    def update(self, value: float, count: int) -> None:
+        self.mean = value / count
+
+
+def timed(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+@timed
+def show_step(x: torch.Tensor, weight: torch.Tensor, i: int) -> torch.Tensor:
+    str(i)
+    return (x * weight).sum()
+
+
+@timed
+def weigh_step(x: torch.Tensor, weight: torch.Tensor, i: int) -> torch.Tensor:
+    return (x * weight).sum() * i
+
+
+def leave_a_tuple(x: torch.Tensor, weight: torch.Tensor, i: int) -> tuple[torch.Tensor, int]:
+    out = ((x * weight).sum(), i)
+    return out
+
+
+def leave_more(x: torch.Tensor, weight: torch.Tensor, i: int) -> dict[str, Any]:
+    return {"loss": (x * weight).sum(), **{"n": i}}
+
+
+def read_an_item(weight: torch.Tensor, batch: dict[str, Any]) -> Any:
+    return (batch["x"] * weight).sum()
+
+
+def read_all(weight: torch.Tensor, batch: dict[str, Any]) -> Any:
+    return sum(batch.values()).sum() * weight.sum()
+
+
+def fill(batch: dict[str, Any]) -> dict[str, Any]:
+    batch["n"] = 1
+    return batch
+
+
+KNOWN: dict[str, Any] = {
+    "fill": fill,
+    "rate": 1.0,
+    "k": 1.0,
+    "kept": {"rate": 1.0},
+    "module": sys.modules[__name__],
+    "torch": torch,
+    "nn": nn,
+    "functools": functools,
+    "Tempered": Tempered,
+    "Meter": Meter,
+    "show_step": show_step,
+    "weigh_step": weigh_step,
+    "leave_a_tuple": leave_a_tuple,
+    "leave_more": leave_more,
+    "read_an_item": read_an_item,
+    "read_all": read_all,
+    "__name__": __name__,
+}
+
+#: Turns whose gradients depend on `i`, by what they do; and those that only show it.
+REACHING = {
+    "appended": f"losses = []\nlosses.append({WITH_I})\nsum(losses).backward()",
+    "stacked": f"losses = []\nlosses.append({WITH_I})\ntorch.stack(losses).mean().backward()",
+    "extended": f"losses = [{LOSS}]\nlosses.extend([{WITH_I}])\nsum(losses).backward()",
+    "updated": f"d = {{}}\nd.update(loss={WITH_I})\nd['loss'].backward()",
+    "an item by a variable": f"d, k = {{}}, 'loss'\nd[k] = {WITH_I}\nd['loss'].backward()",
+    "a list in a dictionary": f"d = {{'a': []}}\nd['a'].append({WITH_I})\nsum(d['a']).backward()",
+    "added in place": "x.add_(i * 0.1)\n(x * weight).sum().backward()",
+    "multiplied in place": f"loss = {LOSS}\nloss.mul_(i)\nloss.backward()",
+    "in place in its data": "x.data.mul_(i)\n(x * weight).sum().backward()",
+    "a part by an index": "x[:i] = 0\n(x * weight).sum().backward()",
+    "set for the next turn": f"({LOSS} * rate).backward()\nrate = 1 / i",
+    "set for a function's next turn": "(look_up(x) * weight).sum().backward()\nscale = 1 / i",
+    "set for the next backward": f"for one in (1, 2):\n    d = {LOSS} / k\n    d.backward()\n    k = i",
+    "an item for the next turn": f"({LOSS} * kept['rate']).backward()\nkept['rate'] = 1 / i",
+    "a part of several dimensions": "x[..., :i] = 0\n(x * weight).sum().backward()",
+    "a place of a tensor": "x[0] = i\n(x * weight).sum().backward()",
+    "an attribute of a model": "model.temperature = 1 / (1 + i)\n(model(x) * weight).sum().backward()",
+    "a setter of a model": "model.set_temperature(1 / (1 + i))\n(model(x) * weight).sum().backward()",
+    "backwards in a list": f"losses = [{WITH_I}]\n[one.backward() for one in losses]",
+    "weights in a list": "sum([(x * one).sum() * i for one in [weight]]).backward()",
+    "as often as counted": "for _ in range(i):\n    x = x + 1\n(x * weight).sum().backward()",
+    "after a loop": f"for one in (1, 2):\n    str(one)\n({WITH_I}).backward()",
+    "after a loop in which nothing is": f"for one in (1, 2):\n    pass\nloss = {WITH_I}\nloss.backward()",
+    "a dictionary as a whole": "batch = {'x': x, 'n': i}\nread_all(weight, batch).backward()",
+    "an item of a dictionary": "batch = {'x': x * i, 'n': 1}\nread_an_item(weight, batch).backward()",
+    "a decorated function": "weigh_step(x, weight, i).backward()",
+    "a part of a function": "step = functools.partial(weigh_step, x)\nstep(weight, i).backward()",
+    "the first of two": f"out = ({WITH_I}, 1)\nloss, n = out\nloss.backward()",
+    "the last of two": f"out = (1, {WITH_I})\nout[-1].backward()",
+    "a function of a module": "module.weigh_step(x, weight, i).backward()",
+    "a dictionary that is given and filled": "fill({'x': x * i * weight})['x'].sum().backward()",
+    "a tuple by its place": f"out = (1, {WITH_I})\nout[1].backward()",
+}
+SHOWN = {
+    "appended as shown": f"losses = []\nloss = {LOSS}\nloss.backward()\nlosses.append(loss.item() / i)",
+    "beside the loss": f"d = {{'loss': 0, 'seen': []}}\nd['loss'] = {LOSS}\nd['seen'].append(i)\nd['loss'].backward()",
+    "a meter": f"loss = {LOSS}\nmeter.update(loss.item(), i)\nloss.backward()",
+    "a word for a bar": f"loss = {LOSS}\npbar.set_postfix(loss=loss.item() / i)\nloss.backward()",
+    "a name that is used again": f"loss = {LOSS}\nloss.backward()\nloss = loss.item() / i",
+    "an item set after the backward": f"d = {{}}\nd['a'] = {LOSS}\nsum(d.values()).backward()\nd['n'] = i",
+    "printed in a loop": f"for one in range(i):\n    str(one)\n{LOSS}.backward()",
+    "what a model only shows": "model.shown = i\n(model(x) * weight).sum().backward()",
+    "a method that only shows": "model.show(i)\n(model(x) * weight).sum().backward()",
+    "beside the batch": "batch = {'x': x, 'n': i}\n(batch['x'] * weight).sum().backward()",
+    "beside it, for a function": "batch = {'x': x, 'n': i}\nread_an_item(weight, batch).backward()",
+    "beside it, set later": "batch = {'x': x}\nbatch['n'] = i\n(batch['x'] * weight).sum().backward()",
+    "beside it, by two": f"batch = {{'loss': {LOSS}, **{{'n': i}}}}\nbatch['loss'].backward()",
+    "beside it, for a decorated function": "show_step(x, weight, i).backward()",
+    "the second of a variable": "loss = leave_a_tuple(x, weight, i)[0]\nloss.backward()",
+    "more beside a loss": "leave_more(x, weight, i)['loss'].backward()",
+    "shown by a function of a module": "module.show_step(x, weight, i).backward()",
+    "the second of two": f"out = ({LOSS}, i)\nloss, n = out\nloss.backward()",
+}
+
+
+class Bar:
+    """What shows progress."""
+
+    def set_postfix(self, **shown: float) -> None:
+        pass
+
+
+def is_counted(turn: str, at_top: bool = False) -> bool:
+    """Whether gradients of such a turn are found to depend on `i`, which the loop counts."""
+    found: list[bool] = []
+
+    def look() -> Iterator[torch.Tensor]:
+        yield torch.ones(4)
+        frame = sys._getframe(1)
+        found.append("i" in find_counted(frame, find_trained(frame)))
+
+    lines = [
+        "i = 1",
+        "rate = k = scale = 1.0",
+        "look_up = lambda x: x * scale",
+        "for x in look():",
+        *(f"    {line}" for line in turn.splitlines()),
+        "    i += 1",
+    ]
+    text = "\n".join(lines if at_top else ["def train():", *(f"    {line}" for line in lines), "train()"])
+    weight = torch.nn.Parameter(torch.ones(4))
+    exec(text, {**KNOWN, "look": look, "weight": weight, "model": Tempered(), "meter": Meter(), "pbar": Bar()})
+    return found[0]
+
+
+@pytest.mark.parametrize("at_top", [False, True])
+@pytest.mark.parametrize("name", REACHING)
+def test_numbers_that_reach_a_backward(name: str, at_top: bool) -> None:
+    assert is_counted(REACHING[name], at_top)
+
+
+@pytest.mark.parametrize("at_top", [False, True])
+@pytest.mark.parametrize("name", SHOWN)
+def test_numbers_that_are_only_shown(name: str, at_top: bool) -> None:
+    assert not is_counted(SHOWN[name], at_top)
+
+
+def test_functions_are_read_once_however_often_they_are_called() -> None:
+    text = "def a0(x): return x.sum()\n"
+    for depth in (1, 2, 3):
+        text += f"def a{depth}(x):\n" + f"    x = a{depth - 1}(x)\n" * 8 + "    return x\n"
+    functions: dict[str, Any] = {"__name__": __name__}
+    exec(text, functions)
+    KNOWN["deep"] = functions["a3"]
+    began_s = time.process_time()
+    assert is_counted("deep(x * weight * i).backward()")
+    assert time.process_time() - began_s < 2
+
+
+def count_errors(errors: int) -> None:
+    for value in ("1", "one"):
+        try:
+            int(value)
+        except ValueError:
+            errors += 1
+
+
+def try_again() -> int:
+    try:
+        int("one")
+    except ValueError:
+        for value in (1, 2):
+            errors = value
+    return errors
+
+
+def after_handling(value: int) -> int:
+    for each in (1, 2):
+        with open(str(each)):
+            total = each
+    value += 1
+    return total
+
+
+@pytest.mark.parametrize(
+    ("function", "written"),
+    [(count_errors, {"value", "errors"}), (try_again, {"value", "errors"}), (after_handling, {"each", "total"})],
+)
+def test_a_loop_has_its_handlers_and_nothing_behind_it(function: FunctionType, written: set[str]) -> None:
+    place = next(one.offset for one in dis.get_instructions(function) if one.opname == "FOR_ITER")
+    loop = find_loop(function.__code__, place, innermost=True)
+    assert loop is not None
+    assert loop.list_written() == written
