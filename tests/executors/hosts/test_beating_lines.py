@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import os
 import socket
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from springtide.errors import ExecutorError
 from springtide.executors import boot_clock
 from springtide.executors.hosts.beating_lines import BeatingLines, BeatSender, find_beats
 from springtide.executors.hosts.host_messages import Leaving, Printed, read_order
@@ -144,4 +147,19 @@ def test_a_lease_that_is_not_renewed_is_over(tmp_path: Path) -> None:
     assert watch.is_over
     fence.renew(boot_clock.read_s())
     assert not watch.is_over
-    assert open_watch({}) is None and open_watch({FENCE: f"4.0:{tmp_path / 'gone'}"}) is None
+    assert open_watch({}) is None
+
+
+def test_a_lease_can_be_read_by_others_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        Fence(tmp_path / "lease", 4.0)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "lease").stat().st_mode) == 0o644
+
+
+def test_a_fork_server_that_cannot_read_its_lease_does_not_serve(tmp_path: Path) -> None:
+    for told in (f"4.0:{tmp_path / 'gone'}", f"soon:{tmp_path}"):
+        with pytest.raises(ExecutorError, match=r"the lease in .* cannot be read"):
+            open_watch({FENCE: told})
