@@ -176,7 +176,7 @@ class Leadership:
             self.lose()
 
     def take_back(self, session: Connection) -> bool:
-        """Take the lock from a session of ours that broke, if nobody else has taken over; returns whether it was had."""
+        """Take the lock from a session of ours that broke, unless another leads; returns whether it was had."""
         leader = self.look()
         if leader is None or leader.epoch != self.epoch:
             self.lose()
