@@ -1,6 +1,7 @@
 """A lost node: jobs go on elsewhere from their last checkpoints, promises are kept or named, the last node stays."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.control.hand_clock import POLICY, HandClockServer
@@ -292,7 +293,7 @@ def come_back(hand_server: HandClockServer) -> None:
 @pytest.mark.parametrize("with_notice", [False, True])
 @pytest.mark.parametrize("limit", [{"max_runtime": "60s"}, {"budget": "0.04 USD"}], ids=["max_runtime", "budget"])
 def test_nothing_is_counted_while_the_last_node_is_away(
-    tmp_path: Path, limit: dict[str, str], with_notice: bool
+    tmp_path: Path, limit: dict[str, Any], with_notice: bool
 ) -> None:
     options = ServerOptions(policy=POLICY, price_per_device_hour=1.0)  # two devices for a minute are 0.033 dollars
     hand_server = HandClockServer(tmp_path, devices=4, nodes=2, scripts=SCRIPTS, options=options)
