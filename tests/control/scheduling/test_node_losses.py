@@ -370,3 +370,18 @@ def test_jobs_leave_the_last_node_when_another_one_joins_before_it_is_gone(hand_
     hand_server.executor.lose_node("node-0", LAST)
     hand_server.reconciler.step()
     assert node_states(hand_server) == {"node-0": "lost", "node-1": "ready"}
+
+
+def test_jobs_that_still_save_on_the_last_node_go_to_one_that_joins(hand_server: HandClockServer) -> None:
+    lose(hand_server)
+    job = hand_server.submit(run="python train.py long", devices="1..4").id
+    hand_server.pass_s(20)
+    before = hand_server.job(job)
+    hand_server.executor.emit(NodeLeaving(job="", generation=0, node="node-0", grace_s=30.0, reason="spot"))
+    join(hand_server, "node-1", GONE)
+    hand_server.pass_s(5)
+    record = hand_server.job(job)
+    started = [int(event.data["step"]) for event in hand_server.store.events(job) if event.kind == "started"]
+    assert (record.devices, record.state, record.faults) == (GONE, JobState.RUNNING, 0)
+    assert len(started) == 2 and started[1] >= before.step, "it went on from what it saved"
+    assert record.condition("at_risk") is None and record.condition("recovering") is None
