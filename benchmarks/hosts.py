@@ -6,8 +6,9 @@ A lead, hosts with one CPU slot each (in network namespaces as root, else over t
 decides. First, N hosts are killed and as many cables pulled, one at a time: when the loss was seen, when the job went
 on (`on` the first step after it, `new` the first that had not been trained before); and the pause of every resize in
 place, with a checkpoint every so many seconds; with few of them the job goes on from copies in the memory of hosts
-(decision 340). Then one run of random faults with a seed. Every step leaves a line in a file: that no two starts of
-the job overlap, and that the weights are those of a run by itself, is checked at the end. Exit code 1 if not.
+(decision 340). Then one run of random faults with a seed. Every step leaves a line of each process in a file: that no
+two starts of the job overlap, that checkpoints name who wrote them, and that the weights are those of a run by itself,
+is checked at the end. Exit code 1 if not.
 """
 
 import argparse
@@ -58,7 +59,7 @@ for epoch in run.steps(STEPS):
             ((model(x) - y) ** 2).mean().backward()
             time.sleep(pause_s)
         optimizer.step(); optimizer.zero_grad()
-        if trail and run.is_main:
+        if trail:
             with open(trail, "a") as file:
                 file.write(f"{time.time()} {os.environ['SPRINGTIDE_STORE']} {step.number}\\n")
 """
@@ -77,6 +78,11 @@ def read_trail(path: Path) -> list[TrailStep]:
     """The steps that were trained, as they were."""
     rows = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
     return [TrailStep(float(at_s), start, int(step)) for at_s, start, step in rows]
+
+
+def count_steps(trail: list[TrailStep]) -> int:
+    """How many steps were trained, each by one process or several."""
+    return len({(one.start, one.step) for one in trail})
 
 
 def find_overlaps(trail: list[TrailStep]) -> list[str]:
@@ -144,8 +150,8 @@ class Bench:
 
     def wait_for_steps(self, count: int) -> None:
         """Until so many further steps were trained, or the job has ended."""
-        wanted = len(read_trail(self.trail)) + count
-        self.wait(f"{count} steps", lambda: not self.record.active or len(read_trail(self.trail)) >= wanted)
+        wanted = count_steps(read_trail(self.trail)) + count
+        self.wait(f"{count} steps", lambda: not self.record.active or count_steps(read_trail(self.trail)) >= wanted)
 
     def wait_for_share(self, share: int) -> None:
         """Until the job trains on so many devices."""
@@ -169,7 +175,7 @@ def open_bench(steps: int) -> Iterator[Bench]:
     """Three hosts and a control plane."""
     with tempfile.TemporaryDirectory(prefix="st-hosts-") as name:
         folder = Path(name)
-        home = StateDir(folder / "home").make()
+        home = StateDir(folder / "home", several_hosts=True).make()
         cluster = (NamespaceCluster if can_make_networks() else LoopbackCluster)(folder)
         store = Store(f"sqlite:///{home.database}")
         try:
@@ -258,12 +264,15 @@ def judge(bench: Bench) -> list[str]:
     """What is wrong with a run that has ended."""
     bench.wait("its end", lambda: not bench.record.active, 900.0)
     problems = find_overlaps(read_trail(bench.trail))
+    checkpoints = bench.reconciler.context.state_dir.checkpoints(bench.job)
+    unnamed = [path.name for path in checkpoints.glob("step-*") if "-g" not in path.name]
+    if unnamed or not any(checkpoints.glob("step-*")):
+        problems.append(f"checkpoints do not name who wrote them: {unnamed or 'there are none'}")
     if (bench.record.state, bench.record.step) != ("succeeded", bench.steps):
         problems.append(f"it ended as {bench.record.state} at step {bench.record.step}: {bench.record.reason}")
     else:
         plain = train_plainly(bench.work, (), bench.folder / "plain")
-        home = bench.reconciler.context.state_dir
-        if hash_weights(home.checkpoints(bench.job)) != plain:
+        if hash_weights(checkpoints) != plain:
             problems.append("its weights are not those of a run by itself")
     return problems
 

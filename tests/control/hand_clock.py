@@ -52,11 +52,19 @@ class ScriptedExecutor(FakeExecutor):
     def __init__(self, scripts: dict[str, FakeJob]) -> None:
         super().__init__()
         self.scripts = scripts
+        #: Devices on nodes that are gone, or about to go: what is started there waits.
+        self.away: set[str] = set()
 
     def obey(self, instruction):  # type: ignore[no-untyped-def]
         if isinstance(instruction, Start | Probe):
             self.behaviours[instruction.job] = self.scripts.get(instruction.spec.argv[-1], FakeJob())
         super().obey(instruction)
+
+    def advance(self, seconds: float) -> None:
+        for run in self.runs.values():
+            if run.starting and self.away & {*run.devices}:
+                run.ready_s = self.now_s + seconds + run.behaviour.startup_s
+        super().advance(seconds)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from tests.training.state.test_checkpoints import FACTS, state_at
 from springtide.errors import CheckpointError
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
 from springtide.objects.object_store import ObjectStore
-from springtide.training.state.checkpoints import MANIFEST, WEIGHTS
+from springtide.training.state.checkpoints import MANIFEST, OLD_S, WEIGHTS
 from springtide.training.state.remote_checkpoints import PAUSES_S, RemoteCheckpoints
 
 
@@ -77,6 +77,23 @@ def test_without_its_manifest_a_checkpoint_does_not_count_and_is_cleaned_away(
     later.clean()
     assert load_step(later) == 10
     assert [name for name in store.list() if "99" in name] == ["step-000000099-g7-abc/model.safetensors"]
+
+
+def test_what_a_later_start_left_unfinished_long_ago_is_cleaned_away(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.write("step-000000099-g7-abc/model.safetensors", [b"half"])
+    assert 0.0 <= store.find_age_s("step-000000099-g7-abc/model.safetensors") < OLD_S
+    monkeypatch.setattr(store, "find_age_s", lambda name: 2 * OLD_S)
+    open_writer(store, tmp_path, 2).clean()
+    assert not store.list()
+
+
+def test_what_is_read_here_has_the_name_of_its_start(store: ObjectStore, tmp_path: Path) -> None:
+    reader = save(open_writer(store, tmp_path, 7), 10)
+    with reader.fetch(reader.names()[0]) as folder:
+        open_writer(store, tmp_path, 6).clean()
+        assert (folder / MANIFEST).exists(), "one that was cut off removes nothing of it"
 
 
 def test_what_is_not_as_its_manifest_says_is_passed_over_and_marked(store: ObjectStore, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ creates it only if it is not there. Every failure of a store is an OSError with 
 """
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,6 +92,11 @@ class ObjectStore:
             except FileNotFoundError:
                 return []
         return sorted(str(path).removeprefix(f"{self.root}/") for path in found)
+
+    def find_age_s(self, name: str) -> float:
+        """Seconds since an object was written, by the store's clock and ours."""
+        with self.tell(f"tell the age of {name}"):
+            return time.time() - float(self.files.modified(self.path(name)).timestamp())
 
     def remove(self, prefix: str) -> None:
         """Remove all objects below a name."""

@@ -1,11 +1,13 @@
 """A lost node: jobs go on elsewhere from their last checkpoints, promises are kept or named, the last node stays."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.control.hand_clock import HandClockServer
+from tests.control.hand_clock import POLICY, HandClockServer
 
 from springtide.control.scheduling import nodes
+from springtide.control.scheduling.context import ServerOptions
 from springtide.core.job_states import JobState
 from springtide.executors.fake import FakeJob
 from springtide.executors.protocol import NodeJoined, NodeLeaving, NodeLost, Stopped
@@ -268,3 +270,118 @@ def test_a_last_node_that_is_back_first_keeps_its_jobs(hand_server: HandClockSer
 
 def faults(hand_server: HandClockServer, job: str) -> list[str]:
     return [str(event.data["cause"]) for event in hand_server.store.events(job) if event.kind == "faulted"]
+
+
+LAST = ("cpu:0", "cpu:1")
+
+
+def send_away(hand_server: HandClockServer, with_notice: bool) -> None:
+    """Have the last node go, and keep what is started there waiting, as a lead does."""
+    hand_server.executor.away = {*LAST}
+    if with_notice:
+        hand_server.executor.emit(NodeLeaving(job="", generation=0, node="node-0", grace_s=30.0, reason="spot"))
+        hand_server.pass_s(3)
+    hand_server.executor.lose_node("node-0", LAST)
+    hand_server.reconciler.step()
+
+
+def come_back(hand_server: HandClockServer) -> None:
+    hand_server.executor.away = set()
+    join(hand_server, "node-0", LAST)
+
+
+@pytest.mark.parametrize("with_notice", [False, True])
+@pytest.mark.parametrize("limit", [{"max_runtime": "60s"}, {"budget": "0.04 USD"}], ids=["max_runtime", "budget"])
+def test_nothing_is_counted_while_the_last_node_is_away(
+    tmp_path: Path, limit: dict[str, Any], with_notice: bool
+) -> None:
+    options = ServerOptions(policy=POLICY, price_per_device_hour=1.0)  # two devices for a minute are 0.033 dollars
+    hand_server = HandClockServer(tmp_path, devices=4, nodes=2, scripts=SCRIPTS, options=options)
+    lose(hand_server)
+    job = hand_server.submit(run="python train.py long", devices=2, **limit).id
+    hand_server.pass_s(20)
+    send_away(hand_server, with_notice)
+    hand_server.pass_s(60)
+    hand_server.restart()
+    hand_server.pass_s(60)
+    assert hand_server.job(job).state is JobState.ADMITTED and hand_server.job(job).devices == LAST
+    come_back(hand_server)
+    hand_server.pass_s(20)
+    record = hand_server.job(job)
+    assert record.state is JobState.RUNNING and record.served == pytest.approx(40, abs=4)
+    hand_server.pass_s(60)
+    record = hand_server.job(job)
+    assert record.state is (JobState.FAILED if "max_runtime" in limit else JobState.PAUSED), "then it counts again"
+    used_s = 2 * 60.0 if "max_runtime" in limit else 0.04 * 3600.0
+    assert record.cost_usd == pytest.approx(used_s / 3600.0, abs=0.001)
+
+
+@pytest.mark.parametrize("with_notice", [False, True])
+def test_promises_are_in_danger_while_the_last_node_is_away(hand_server: HandClockServer, with_notice: bool) -> None:
+    lose(hand_server)
+    hand_server.submit(run="python train.py long", deadline="1h")
+    hand_server.pass_s(400)
+    first, second = (hand_server.submit(run="python train.py long", deadline="1h", devices=2).id for _ in range(2))
+    hand_server.pass_s(5)
+    assert hand_server.job(first).promised and hand_server.job(second).promised
+    send_away(hand_server, with_notice)
+    hand_server.pass_s(5)
+    for job in (first, second):
+        record = hand_server.job(job)
+        risk = record.condition("at_risk")
+        assert risk is not None and risk.reason == "lost_capacity" and "no node takes work" in risk.sentence
+        assert record.plan is not None and not record.endangered
+        assert hand_server.event_kinds(job).count("at_risk") == 1
+    come_back(hand_server)
+    hand_server.pass_s(20)
+    for job in (first, second):
+        assert hand_server.job(job).condition("at_risk") is None and hand_server.job(job).plan is not None
+        assert hand_server.event_kinds(job).count("safe") == 1
+
+
+def test_a_promise_that_passes_while_the_last_node_is_away_is_missed_for_want_of_devices(
+    hand_server: HandClockServer,
+) -> None:
+    lose(hand_server)
+    hand_server.submit(run="python train.py long", deadline="1h")
+    hand_server.pass_s(400)
+    job = hand_server.submit(run="python train.py long", deadline="5m", devices=2).id
+    hand_server.pass_s(5)
+    assert hand_server.job(job).promised
+    send_away(hand_server, with_notice=False)
+    hand_server.pass_s(320)
+    assert hand_server.job(job).missed == "lost_capacity"
+
+
+def test_jobs_leave_the_last_node_when_another_one_joins_before_it_is_gone(hand_server: HandClockServer) -> None:
+    lose(hand_server)
+    job = hand_server.submit(run="python train.py long", devices="1..4").id
+    hand_server.pass_s(20)
+    hand_server.executor.away = {*LAST}
+    hand_server.executor.emit(NodeLeaving(job="", generation=0, node="node-0", grace_s=30.0, reason="spot"))
+    hand_server.pass_s(2)
+    assert hand_server.job(job).devices == LAST, "it waits there"
+    hand_server.restart()
+    join(hand_server, "node-1", GONE)
+    hand_server.pass_s(5)
+    record = hand_server.job(job)
+    assert (record.devices, record.state, record.faults) == (GONE, JobState.RUNNING, 0)
+    assert node_states(hand_server)["node-0"] == "drained"
+    hand_server.executor.lose_node("node-0", LAST)
+    hand_server.reconciler.step()
+    assert node_states(hand_server) == {"node-0": "lost", "node-1": "ready"}
+
+
+def test_jobs_that_still_save_on_the_last_node_go_to_one_that_joins(hand_server: HandClockServer) -> None:
+    lose(hand_server)
+    job = hand_server.submit(run="python train.py long", devices="1..4").id
+    hand_server.pass_s(20)
+    before = hand_server.job(job)
+    hand_server.executor.emit(NodeLeaving(job="", generation=0, node="node-0", grace_s=30.0, reason="spot"))
+    join(hand_server, "node-1", GONE)
+    hand_server.pass_s(5)
+    record = hand_server.job(job)
+    started = [int(event.data["step"]) for event in hand_server.store.events(job) if event.kind == "started"]
+    assert (record.devices, record.state, record.faults) == (GONE, JobState.RUNNING, 0)
+    assert len(started) == 2 and started[1] >= before.step, "it went on from what it saved"
+    assert record.condition("at_risk") is None and record.condition("recovering") is None

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import text
 
+from springtide.control.storage.database.connections import SHORT_SILENCE
 from springtide.control.storage.database.databases import find_address, is_unavailable, open_engine
-from springtide.control.storage.leadership import LEASE_S, Leadership, LostLeadError
+from springtide.control.storage.leadership import LEASE_S, POLL_S, RENEW_S, Leadership, LostLeadError
 from springtide.control.storage.records import UserRecord
 from springtide.control.storage.store import Batch, Store
 from springtide.errors import InputError, StateError
@@ -128,16 +129,42 @@ def test_a_session_that_the_database_does_not_know_to_be_broken_costs_no_lead(le
     broken.close()
 
 
+def test_a_session_that_broke_unseen_costs_no_lead_while_another_server_stands_by(leads: list[Leadership]) -> None:
+    first, second = leads
+    assert first.wait(10)
+    first.ended.set()
+    first.thread.join()
+    broken, first.session, first.has_lock = first.session, None, False
+    assert broken is not None
+    taken: list[bool] = []
+    standing_by = threading.Thread(target=lambda: taken.append(second.wait(4.0)))
+    standing_by.start()
+    first.ended.clear()
+    first.thread = threading.Thread(target=first.keep)
+    first.thread.start()
+    standing_by.join()
+    assert taken == [False] and first.is_current and first.has_lock
+    broken.invalidate()
+    broken.close()
+
+
 def test_a_silent_network_is_noticed_unless_the_owner_of_the_address_says_otherwise(database: str) -> None:
     given = find_address(f"{database}{'&' if '?' in database else '?'}tcp_user_timeout=60000&keepalives_idle=60")
-    for address, expected in ((find_address(database), ("10000", "5")), (given, ("60000", "60"))):
+    usual = ("10000", "5", "3"), ("2000", "1", "2")
+    own = ("60000", "60", "3"), ("60000", "60", "2")
+    for address, expected in ((find_address(database), usual), (given, own)):
         lead, engine = Leadership(address, "http://127.0.0.1:1"), open_engine(address)
         with engine.connect() as connection:
-            for one in (connection, lead.connect()):
+            for one, times in zip((connection, lead.connect()), expected, strict=True):
                 told = one.connection.dbapi_connection.info.get_parameters()  # type: ignore[union-attr]
-                assert (told["tcp_user_timeout"], told["keepalives_idle"], told["keepalives_count"]) == (*expected, "3")
+                assert (told["tcp_user_timeout"], told["keepalives_idle"], told["keepalives_count"]) == times
         engine.dispose()
         lead.close()
+
+
+def test_a_lease_outlives_the_notice_of_a_silent_network() -> None:
+    noticed_s = RENEW_S + SHORT_SILENCE["tcp_user_timeout"] / 1000 + POLL_S
+    assert noticed_s < LEASE_S - 1.0, "another session has still to be opened"
 
 
 def test_a_database_that_is_not_there_is_told() -> None:

@@ -1,16 +1,21 @@
 """Beats between a lead and a host: what proves that one was heard, also while the other's loop is busy."""
 
+import contextlib
 import json
+import os
 import socket
+import stat
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from springtide.errors import ExecutorError
 from springtide.executors import boot_clock
 from springtide.executors.hosts.beating_lines import BeatingLines, BeatSender, find_beats
-from springtide.executors.hosts.host_messages import Beat, Leaving, read_order
+from springtide.executors.hosts.host_messages import Leaving, Printed, read_order
 from springtide.executors.local.processes.fences import FENCE, Fence, open_watch
 
 
@@ -69,13 +74,63 @@ def test_beats_are_heard_while_what_was_said_before_them_waits_to_be_read(
     assert host.read()[0]["say"] == "leaving", "what was looked at stays there"
 
 
-def test_beats_of_an_earlier_version_count_from_when_they_are_read(ends: tuple[BeatingLines, BeatingLines]) -> None:
+def test_a_beat_without_a_stamp_proves_nothing(ends: tuple[BeatingLines, BeatingLines]) -> None:
     host, lead = ends
-    assert read_order({"say": "beat"}) == Beat()
+    joined_s = host.sure_s
     lead.write({"say": "beat"})
-    before_s = boot_clock.read_s()
     hear(host)
-    assert host.sure_s >= before_s
+    assert host.sure_s == joined_s
+    with pytest.raises(ValueError, match="stamp_s"):
+        read_order({"say": "beat"})
+
+
+def carry(source: socket.socket, target: socket.socket, bytes_per_s: float) -> None:
+    """Be a wire in one direction."""
+    with contextlib.suppress(OSError):
+        while data := source.recv(4096):
+            target.sendall(data)
+            time.sleep(len(data) / bytes_per_s)
+
+
+@pytest.fixture
+def slow_ends() -> Iterator[tuple[BeatingLines, BeatingLines]]:
+    """The two ends of a line of 500 kB/s."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_server(("127.0.0.1", 0)) as middle:
+        middle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        near = socket.create_connection(middle.getsockname())
+        inner, _ = middle.accept()
+        outer = socket.create_connection(listener.getsockname())
+        far, _ = listener.accept()
+    for source, target, bytes_per_s in ((inner, outer, 500e3), (outer, inner, 500e6)):
+        threading.Thread(target=carry, args=(source, target, bytes_per_s), daemon=True).start()
+    host, lead = BeatingLines(near), BeatingLines(far)
+    for lines in (host, lead):
+        lines.trust()
+    yield host, lead
+    for end in (host, lead, inner, outer):
+        end.close()
+
+
+def test_a_host_whose_guests_print_more_than_its_line_takes_stays_sure_of_its_lead(
+    slow_ends: tuple[BeatingLines, BeatingLines],
+) -> None:
+    host, lead = slow_ends
+    senders = [BeatSender(0.1), BeatSender(0.1)]
+    for sender, lines in zip(senders, slow_ends, strict=True):
+        sender.add(lines)
+    printed = Printed("printed", "start", "worker", "x" * 60_000)
+    until_s = time.monotonic() + 5.0
+    while time.monotonic() < until_s:
+        if not host.is_crowded:
+            host.send(printed)
+        host.flush()
+        host.read()
+        lead.read()
+        time.sleep(0.002)
+    sure_s = host.sure_s
+    for sender in senders:
+        sender.close()
+    assert boot_clock.read_s() - sure_s < 2.5 and host.is_crowded
 
 
 def test_what_is_no_beat_is_not_found() -> None:
@@ -92,4 +147,19 @@ def test_a_lease_that_is_not_renewed_is_over(tmp_path: Path) -> None:
     assert watch.is_over
     fence.renew(boot_clock.read_s())
     assert not watch.is_over
-    assert open_watch({}) is None and open_watch({FENCE: f"4.0:{tmp_path / 'gone'}"}) is None
+    assert open_watch({}) is None
+
+
+def test_a_lease_can_be_read_by_others_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        Fence(tmp_path / "lease", 4.0)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "lease").stat().st_mode) == 0o644
+
+
+def test_a_fork_server_that_cannot_read_its_lease_does_not_serve(tmp_path: Path) -> None:
+    for told in (f"4.0:{tmp_path / 'gone'}", f"soon:{tmp_path}"):
+        with pytest.raises(ExecutorError, match=r"the lease in .* cannot be read"):
+            open_watch({FENCE: told})

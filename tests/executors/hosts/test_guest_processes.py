@@ -136,3 +136,17 @@ def test_a_host_that_a_start_has_left_and_that_was_lost_since_is_told_of_it_anew
     assert stage.start.by_name["p2"].is_alive
     stage.start.kill_all()
     assert not stage.start.are_gone, "its new processes may still be there"
+
+
+def test_a_host_that_was_away_when_a_start_first_needed_it_is_told_of_it_when_it_is_back(stage: Stage) -> None:
+    stage.tick()
+    stage.sent["h3"] = []
+    stage.join("h3")
+    stage.lose("h3")
+    stage.start.start("p2", "h3/cpu:0", {}, ("h3/cpu:0",))
+    assert not stage.start.by_name["p2"].is_alive
+    stage.join("h3")
+    stage.start.start("p3", "h3/cpu:0", {}, ("h3/cpu:0",))
+    assert stage.kinds("h3") == [OpenStart, SpawnWorker]
+    stage.start.kill_all()
+    assert not stage.start.are_gone, "its process may still be there"

@@ -20,7 +20,6 @@ from springtide.executors.hosts.lead_address import HOSTS, read_lead
 from springtide.executors.local.discovery import Device, Discovery
 from springtide.executors.protocol import Failed, Faulted, Finished, JobSpec, NodeLeaving, NodeLost
 
-pytestmark = pytest.mark.slow
 SHORT = Behaviour(steps=60, step_s=0.02)
 HOUR_S = 3600
 
@@ -70,6 +69,7 @@ class SlowWire(Wire):
         super().pass_on(one, other)
 
 
+@pytest.mark.slow
 def test_a_host_behind_a_slow_line_is_not_lost(cluster: LoopbackCluster) -> None:
     wire = SlowWire(read_lead(cluster.home).port)
     behind = cluster.folder / "behind"
@@ -83,6 +83,7 @@ def test_a_host_behind_a_slow_line_is_not_lost(cluster: LoopbackCluster) -> None
     wire.close()
 
 
+@pytest.mark.slow
 def test_a_host_whose_clocks_are_an_hour_ahead_trains_the_same_bits(tmp_path: Path) -> None:
     ahead = ("unshare", "--time", "--fork", "--kill-child", "--monotonic", str(HOUR_S), "--boottime", str(HOUR_S))
     if os.geteuid() != 0 or shutil.which("unshare") is None or not Path("/proc/self/ns/time").exists():
@@ -118,6 +119,7 @@ def test_a_job_whose_python_has_no_torch_on_the_host_fails_with_what_to_do(clust
     assert "install springtide[train]==" in failed.reason
 
 
+@pytest.mark.slow
 def test_a_host_whose_disk_is_full_leaves_and_its_job_goes_on_elsewhere(tmp_path: Path) -> None:
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("a small disk is made by mount, which needs root")
@@ -156,6 +158,7 @@ class LargeHarness(HostsHarness):
         return replace(super().make_spec(job, behaviour), folder=str(self.cluster.folder / "large"))
 
 
+@pytest.mark.slow
 def test_two_hosts_that_cannot_reach_each_other_are_named(tmp_path: Path) -> None:
     """Both answer the lead, so neither is lost; their job stands still, and says between whom the network is cut."""
     if not can_make_networks():

@@ -24,6 +24,7 @@ def make_run(store: dist.Store, name: str) -> Any:
         rings=name == "p0",
         settings=SimpleNamespace(collective_timeout_s=20.0),
         channel=SimpleNamespace(send=lambda *words, **facts: None),
+        checkpoints=SimpleNamespace(generation=13 if name == "p0" else 1),
     )
 
 
@@ -41,3 +42,4 @@ def test_a_joiner_looks_at_turns_but_where_the_donor_has(places: list[str]) -> N
     assert torch.equal(found["weights"], state["weights"])
     assert joiner.memory.list_over() == places
     assert joiner.rings, "as the donor has heard from rank 0 of its start"
+    assert joiner.checkpoints.generation == 13, "what it writes later counts as much as what the donor has written"

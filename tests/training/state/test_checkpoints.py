@@ -2,7 +2,9 @@
 
 import errno
 import json
+import os
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +16,7 @@ from safetensors.torch import load_file
 
 from springtide.errors import CheckpointError
 from springtide.training.state import run_state
-from springtide.training.state.checkpoints import MANIFEST, REST, WEIGHTS, Checkpoints, Facts
+from springtide.training.state.checkpoints import MANIFEST, OLD_S, REST, WEIGHTS, Checkpoints, Facts
 
 FACTS = Facts(
     logical_workers=4,
@@ -179,6 +181,54 @@ def test_who_goes_on_in_a_folder_of_a_later_generation_writes_what_is_newer(tmp_
     after.wait()
     found = Checkpoints(tmp_path, 1, generation).load(FACTS, False)
     assert found is not None and found.step == 4
+
+
+def test_in_a_folder_of_a_later_generation_who_was_replaced_still_counts_less(tmp_path: Path) -> None:
+    fill_as(tmp_path, 12, 3)
+    first, second = Checkpoints(tmp_path, 9, 1), Checkpoints(tmp_path, 9, 2)
+    first.catch_up()
+    save_step(first, 4)
+    second.catch_up()
+    save_step(second, 4)
+    save_step(first, 5)  # it was cut off and trains on
+    again = Checkpoints(tmp_path, 9, 2)
+    assert again.catch_up()[0].writer == second.token
+    save_step(again, 4)
+    assert Checkpoints(tmp_path, 9, 3).names()[0].writer == again.token, "another attempt of the same start"
+
+
+def test_who_is_the_last_to_have_saved_in_a_folder_keeps_its_generation(tmp_path: Path) -> None:
+    fill_as(tmp_path, 12, 3)
+    after = Checkpoints(tmp_path, 9, 12)
+    after.catch_up()
+    assert after.generation == 12
+
+
+def fill_as(folder: Path, generation: int, step: int) -> Checkpoints:
+    writer = Checkpoints(folder, 9, generation)
+    save_step(writer, step)
+    return writer
+
+
+def save_step(writer: Checkpoints, step: int) -> None:
+    writer.save(state_at(step), step, FACTS)
+    writer.wait()
+
+
+def test_notes_of_a_later_start_stay_until_they_are_old(tmp_path: Path) -> None:
+    notes = [tmp_path / name for name in (".writing-g7-0badcafe", ".reading-g7-abc", ".writing-step-000000008-g7-00aa")]
+    notes[0].write_text("half a receipt")
+    for folder in notes[1:]:
+        folder.mkdir()
+        (folder / WEIGHTS).write_bytes(b"half")
+    earlier = Checkpoints(tmp_path, 2, 6)
+    earlier.clean()
+    assert all(note.exists() for note in notes), "what a later start reads and writes"
+    long_ago_s = time.time() - 2 * OLD_S
+    for path in (*notes, notes[1] / WEIGHTS):
+        os.utime(path, (long_ago_s, long_ago_s))
+    earlier.clean()
+    assert [note.exists() for note in notes] == [False, False, True], "somebody still writes into it"
 
 
 def test_a_disk_that_cannot_be_written_is_reported(tmp_path: Path) -> None:

@@ -82,6 +82,8 @@ class EventHandler:
             case MachineLoaded():
                 return self.machine_loaded(event)
         record = self.staging.jobs.get(event.job)
+        if record is not None:
+            nodes.let_stand(self.staging, self.world, record)
         changed = record is not None and record.active and self.handle_job(record, event)
         view = self.world.jobs.get(JobId(event.job))
         if changed and isinstance(event, Probed | Failed) and view is not None and view.job.purpose is Purpose.TRAIN:
@@ -177,7 +179,9 @@ class EventHandler:
         if record.state is JobState.PROBING or event.step < record.step:
             return False
         total = event.total_steps if record.total_steps is None else record.total_steps
-        state = JobState.RUNNING if record.devices else record.state  # a late word of one that has left its devices
+        # a late word may be of one that has left its devices, or was on a node that is gone
+        is_there = record.devices and not self.world.inventory.is_away(record.devices)
+        state = JobState.RUNNING if is_there else record.state
         stepped_s = self.staging.now_s if event.step > record.step or record.stepped_s is None else record.stepped_s
         seen = {"step": event.step, "state": state, "total_steps": total, "stepped_s": stepped_s}
         record = self.staging.change(record.id, **seen)

@@ -25,6 +25,8 @@ class Inventory:
     types: tuple[str, ...]
     #: Nodes that take no work; policies do not see them.
     drained: frozenset[str] = frozenset()
+    #: Nodes that policies see because no other takes work, and on which nothing can be started until they are back.
+    away: frozenset[str] = frozenset()
     #: What its devices cost.
     prices: PriceTable = UNPRICED
     #: The parts of its projects, and of its users without one, in fair sharing, by name; 1 for who is not named.
@@ -52,6 +54,14 @@ class Inventory:
     def names_of(self, node: str) -> tuple[str, ...]:
         """The devices of a node."""
         return self.names[self.nodes.index(node)]
+
+    def is_away(self, names: Iterable[str]) -> bool:
+        """Whether any of these devices is on a node on which nothing can be started now."""
+        return bool(self.away) and not self._away_names.isdisjoint(names)
+
+    @cached_property
+    def _away_names(self) -> frozenset[str]:
+        return frozenset(name for node in self.away & {*self.nodes} for name in self.names_of(node))
 
     @cached_property
     def device_types(self) -> tuple[str, ...]:

@@ -101,6 +101,18 @@ class PlatformWorld(LiveWorld):
         if not inventory.slowdowns:
             self.paces.clear()
 
+    def note_away(self, away: frozenset[str]) -> None:
+        """Go on with the same devices, of which those on these nodes can start nothing now."""
+        self.inventory = replace(self.inventory, away=away)
+
+    def let_stand(self, job_id: JobId, now_s: float) -> None:
+        """Count nothing for a job since it was last looked at: it has neither run nor held anything."""
+        view = self._jobs[job_id]
+        paused_until_s = max(now_s, view.progress.paused_until_s)
+        self._jobs[job_id] = replace(
+            view, progress=replace(view.progress, since_s=now_s, paused_until_s=paused_until_s)
+        )
+
     def find_price(self, devices: Iterable[str]) -> float:
         """Dollars per device-hour of these devices, on average; of those that have left, as of a type without one."""
         return self.prices.average(self.inventory.types_by_name.get(name, "") for name in devices)

@@ -9,6 +9,7 @@ restarted server goes on with them.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,6 +44,7 @@ from springtide.executors.protocol import (
 logger = logging.getLogger("springtide.control")
 FACT = "drains"
 LAST_LOST = "last_lost"  # the fact that names nodes which were lost when no other took work
+LAST_LEAVING = "last_leaving"  # and of those which were about to go then, until when
 NODE_LOST, NODE_LEAVING = "node_lost", "node_leaving"
 LEFT = (Resized, Started, Stopped, Finished)
 
@@ -82,9 +84,15 @@ def write_drains(drains: dict[str, Drain]) -> dict[str, Any]:
     }
 
 
-def restore_inventory(inventory: Inventory, fact: Any) -> Inventory:
-    """The devices without the nodes that were drained before the last server ended."""
-    return replace(inventory, drained=frozenset(node for node in read_drains(fact) if node in inventory.nodes))
+def restore_inventory(inventory: Inventory, find_fact: Callable[[str], Any]) -> Inventory:
+    """The devices as they were before the last server ended: some nodes drained, the last one perhaps away."""
+    drained = frozenset(node for node in read_drains(find_fact(FACT)) if node in inventory.nodes)
+    return replace(inventory, drained=drained, away=find_away(find_fact))
+
+
+def find_away(find_fact: Callable[[str], Any]) -> frozenset[str]:
+    """The nodes that are lost or about to go, and in the world still because no other takes work."""
+    return frozenset((*(find_fact(LAST_LOST) or ()), *(find_fact(LAST_LEAVING) or ())))
 
 
 def describe_nodes(inventory: Inventory, fact: Any) -> dict[str, str]:
@@ -157,7 +165,7 @@ def undrain(staging: Staging, world: PlatformWorld, node: str, decide: Decide) -
     staging.put_fact(FACT, write_drains(left))
     world.change_inventory(replace(inventory, drained=inventory.drained - {node}), staging.now_s)
     staging.add_event("undrained", f"{name_node(node)} takes work again")
-    leave_last_lost(staging, world, decide)
+    leave_last(staging, world, decide)
 
 
 def check_node(inventory: Inventory, node: str) -> None:
@@ -176,12 +184,49 @@ def lose_node(staging: Staging, world: PlatformWorld, event: NodeLost, decide: D
         put(staging, replace(list_drains(staging)[node], until_s=now_s, lost=True))
         return False
     if len(inventory.usable) == 1:
-        sentence = f"{name_node(node)} was the last one that takes work; its jobs start again when it is back"
-        staging.add_event("no_nodes", f"{sentence}, or another one", node=node)
-        staging.put_fact(LAST_LOST, sorted({*list_last_lost(staging), node}))
+        lose_last(staging, world, node)
         return False
     leave_lost(staging, world, node, decide)
     return True
+
+
+def lose_last(staging: Staging, world: PlatformWorld, node: str) -> None:
+    """The last node that takes work is gone: its jobs wait there, and nothing is counted for them meanwhile."""
+    sentence = f"{name_node(node)} was the last one that takes work; its jobs start again when it is back"
+    staging.add_event("no_nodes", f"{sentence}, or another one", node=node)
+    forget_last(staging, world, node)
+    staging.put_fact(LAST_LOST, [*list_last_lost(staging), node])
+    gone = set(world.inventory.names_of(node))
+    for record in staging.list_active():
+        view = world.jobs.get(JobId(record.id))
+        if view is not None and record.state is JobState.RUNNING and gone & set(record.devices):
+            left = view.progress.work_left_at(staging.now_s)
+            world.observe(view.job.id, replace(view.progress, work_left=left, since_s=staging.now_s), staging.now_s)
+            record = transitions.account(staging, world, record, world.jobs[view.job.id])
+            state = JobState.WAITLISTED if record.unanswered else JobState.ADMITTED
+            staging.stage(Effects(replace(record, state=state)))
+    world.note_away(find_away(staging.read_fact))
+    tell_at_risk(staging, world, f"{name_node(node)} is gone")
+
+
+def let_stand(staging: Staging, world: PlatformWorld, record: JobRecord) -> None:
+    """Count nothing for a job that waits for a node which is away, though it has devices there in the world."""
+    is_waiting = record.state is not JobState.RUNNING and world.inventory.is_away(record.devices)
+    if is_waiting and JobId(record.id) in world.jobs:
+        world.let_stand(JobId(record.id), staging.now_s)
+
+
+def tell_at_risk(staging: Staging, world: PlatformWorld, why: str) -> None:
+    """Say that all promises are in danger while no node takes work; plans are kept for when one does."""
+    now_s, cause = staging.now_s, transitions.LOST_CAPACITY
+    sentence = f"its promise is in danger: {why}, and no node takes work; it has room again when one joins"
+    for job_id, view in world.jobs.items():
+        if view.promise is None:
+            continue
+        record = staging.jobs[job_id]
+        told = EventRecord(now_s, "at_risk", sentence, record.id, {"cause": cause})
+        events = () if record.condition("at_risk") is not None else (told,)
+        staging.stage(Effects(record.with_condition("at_risk", cause, sentence, now_s), events))
 
 
 def leave_lost(staging: Staging, world: PlatformWorld, node: str, decide: Decide) -> None:
@@ -200,22 +245,39 @@ def list_last_lost(staging: Staging) -> list[str]:
     return list(staging.read_fact(LAST_LOST) or ())
 
 
-def forget_last_lost(staging: Staging, node: str) -> None:
+def list_last_leaving(staging: Staging) -> dict[str, float]:
+    """The nodes that were about to go when no other took work, and until when they were there."""
+    return dict(staging.read_fact(LAST_LEAVING) or {})
+
+
+def forget_last(staging: Staging, world: PlatformWorld, node: str) -> None:
     """Jobs no longer wait for a node: it is back, or they go on without it."""
-    noted = list_last_lost(staging)
-    if node in noted:
-        staging.put_fact(LAST_LOST, [other for other in noted if other != node])
+    if node not in find_away(staging.read_fact):
+        return
+    for record in staging.list_active():
+        let_stand(staging, world, record)
+    staging.put_fact(LAST_LOST, [other for other in list_last_lost(staging) if other != node])
+    leaving = list_last_leaving(staging)
+    staging.put_fact(LAST_LEAVING, {other: until_s for other, until_s in leaving.items() if other != node})
+    world.note_away(find_away(staging.read_fact))
 
 
-def leave_last_lost(staging: Staging, world: PlatformWorld, decide: Decide) -> bool:
-    """Go on without a node that was lost when no other took work, if another does now; returns whether it is so."""
-    left = False
-    for node in list_last_lost(staging):
+def leave_last(staging: Staging, world: PlatformWorld, decide: Decide) -> bool:
+    """Go on without a node that was lost, or about to go, when no other took work, if another does now.
+
+    Returns whether it is so.
+    """
+    left, leaving = False, list_last_leaving(staging)
+    for node in (*list_last_lost(staging), *leaving):
         if len(world.inventory.usable) > 1:
-            forget_last_lost(staging, node)
-            if node in world.inventory.nodes and node not in world.inventory.drained:
+            forget_last(staging, world, node)
+            if node not in world.inventory.nodes or node in world.inventory.drained:
+                continue
+            left = True
+            if node in leaving:
+                drain(staging, world, node, max(0.0, leaving[node] - staging.now_s), decide, by_hand=False)
+            else:
                 leave_lost(staging, world, node, decide)
-                left = True
     return left
 
 
@@ -226,18 +288,22 @@ def leave_node(staging: Staging, world: PlatformWorld, event: NodeLeaving, decid
     if event.node not in inventory.nodes or event.node in inventory.drained:
         return False
     if len(inventory.usable) == 1:
-        stop_before_end(staging, event)
+        stop_before_end(staging, world, event)
         return False
     drain(staging, world, event.node, event.grace_s, decide, by_hand=False)
     return True
 
 
-def stop_before_end(staging: Staging, event: NodeLeaving) -> None:
+def stop_before_end(staging: Staging, world: PlatformWorld, event: NodeLeaving) -> None:
     """The last node that takes work is about to go: all jobs save, and start again there or elsewhere.
 
     Those that were on their way to it from other nodes that go are among them. The world still counts with the node,
-    for policies need one; the executor keeps starts on it waiting until it is back.
+    for policies need one; the executor keeps starts on it waiting until it is back. If another one takes work before
+    it is gone, it is drained after all.
     """
+    staging.put_fact(LAST_LEAVING, {**list_last_leaving(staging), event.node: staging.now_s + event.grace_s})
+    world.note_away(find_away(staging.read_fact))
+    tell_at_risk(staging, world, f"{name_node(event.node)} goes")
     why = f"{name_node(event.node)} goes, and no other takes work"
     for record in staging.list_active():
         if record.devices:
@@ -255,13 +321,14 @@ def join_node(staging: Staging, world: PlatformWorld, event: NodeJoined, decide:
     Jobs that wait for another one, lost when no other took work, start again here. Plans are made for the types of
     devices that there were when the server started: others wait for the next start.
     """
-    inventory, node = world.inventory, ExecutorNode(event.node, event.device_type, event.devices)
+    node = ExecutorNode(event.node, event.device_type, event.devices)
     found = f"{name_node(node.name)} is there with {len(node.devices)} {node.device_type}"
-    if node.device_type not in inventory.device_types:
-        here = " and ".join(inventory.device_types)
+    if node.device_type not in world.inventory.device_types:
+        here = " and ".join(world.inventory.device_types)
         staging.add_event("node_joined", f"{found}; this server plans for {here}, so start it again to use them")
         return False
-    forget_last_lost(staging, node.name)
+    forget_last(staging, world, node.name)
+    inventory = world.inventory
     drains, drained = list_drains(staging), inventory.drained
     before = drains.get(node.name)
     if before is not None and not before.by_hand:
@@ -269,7 +336,7 @@ def join_node(staging: Staging, world: PlatformWorld, event: NodeJoined, decide:
         drained = drained - {node.name}
     is_known = node.name in inventory.nodes and inventory.names_of(node.name) == node.devices
     if is_known and drained == inventory.drained:
-        return leave_last_lost(staging, world, decide)
+        return leave_last(staging, world, decide)
     staging.add_event("node_joined", found, node=node.name)
     if not is_known and node.name in inventory.nodes:
         stop_on_gone_devices(staging, world, node)
@@ -279,7 +346,7 @@ def join_node(staging: Staging, world: PlatformWorld, event: NodeJoined, decide:
         record = staging.jobs.get(job_id)
         if record is not None and record.state is not JobState.PROBING:
             world.revise(build_job(record, staging.speeds, world.inventory), staging.now_s)
-    leave_last_lost(staging, world, decide)
+    leave_last(staging, world, decide)
     return True
 
 

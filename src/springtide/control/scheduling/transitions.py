@@ -320,9 +320,9 @@ def close(record: JobRecord, ending: Ending, at_s: float, now_s: float) -> Effec
 
 def find_cause(record: JobRecord) -> str:
     """Why a promise was missed, in a word: lost capacity, outside load, faults, or a job slower than measured."""
-    if record.endangered:
-        return LOST_CAPACITY
     risk = record.condition("at_risk")
+    if record.endangered or (risk is not None and risk.reason == LOST_CAPACITY):
+        return LOST_CAPACITY
     if risk is not None and risk.reason == OUTSIDE_LOAD:
         return OUTSIDE_LOAD
     return "faults" if record.faults else "slower_than_measured"

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
-from springtide.control.storage.database.connections import choose_arguments
+from springtide.control.storage.database.connections import SHORT_SILENCE, choose_arguments
 from springtide.errors import StateError
 
 LEASE_S = 5.0  # without a sign of life; then another may take over
@@ -42,10 +42,14 @@ END_SESSIONS = text(
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
     "WHERE application_name = :holder AND datname = current_database() AND pid <> pg_backend_pid()"
 )
-END_BROKEN = text(
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+# One statement, because it then stands in the queue for the lock before the session that had it is gone: a standby,
+# which only tries, gets no lock for which somebody waits. It waits for a second at most.
+TAKE_BACK = text(
+    f"SELECT pg_advisory_lock({LOCK}) FROM ("
+    "SELECT count(pg_terminate_backend(pid)) AS ended, set_config('lock_timeout', '1s', true) FROM pg_stat_activity "
     "WHERE application_name = :holder AND datname = current_database() AND pid <> pg_backend_pid() "
     "AND pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted)"
+    ") AS broken WHERE ended > 0"
 )
 # A changed primary key locks the row against the share locks of CHECK; a renewal, which changes no key, does not.
 TAKE = text(
@@ -76,7 +80,7 @@ class Leadership:
     def __init__(self, address: URL, url: str) -> None:
         self.holder = f"springtide-{secrets.token_hex(8)}"  # all sessions of this server bear this name
         self.url = url
-        options = choose_arguments(address, self.holder, CONNECT_S)
+        options = choose_arguments(address, self.holder, {**SHORT_SILENCE, "connect_timeout": CONNECT_S})
         self.engine: Engine = create_engine(address, connect_args=options, isolation_level="AUTOCOMMIT")
         self.session: Connection | None = None
         #: Whether that session has the lock.
@@ -151,7 +155,7 @@ class Leadership:
 
     def keep(self) -> None:
         """Renew the lease until the end."""
-        while not self.ended.wait(RENEW_S) and not self.lost:
+        while not self.ended.wait(RENEW_S if self.has_lock else POLL_S) and not self.lost:
             try:
                 self.renew()
             except DBAPIError as error:
@@ -162,20 +166,25 @@ class Leadership:
         """Say that this server lives; after its session broke it has the lead still if the lock and the row are its.
 
         The database may not know yet that a session broke, and keep the lock for it: as long as the row says that
-        nobody has taken over, that session is ended, and the next turn gets the lock or another server does.
+        nobody has taken over, that session is ended, and the lock is had before a standby can have it.
         """
         now_s, session = read_steady_s(), self.connect()
-        self.has_lock = self.has_lock or bool(session.execute(TRY_LOCK).scalar_one())
-        if not self.has_lock:
-            leader = self.look()
-            if leader is None or leader.epoch != self.epoch:
-                self.lose()
-            elif session.execute(END_BROKEN, {"holder": self.holder}).all():
-                logger.warning("the database kept the lock for a session of ours that broke; that one is ended")
-        elif session.execute(RENEW, {"epoch": self.epoch}).rowcount == 0:
-            self.lose()
-        else:
+        self.has_lock = self.has_lock or bool(session.execute(TRY_LOCK).scalar_one()) or self.take_back(session)
+        if self.has_lock and session.execute(RENEW, {"epoch": self.epoch}).rowcount:
             self.renewed_s = now_s
+        elif self.has_lock:
+            self.lose()
+
+    def take_back(self, session: Connection) -> bool:
+        """Take the lock from a session of ours that broke, unless another leads; returns whether it was had."""
+        leader = self.look()
+        if leader is None or leader.epoch != self.epoch:
+            self.lose()
+            return False
+        if not session.execute(TAKE_BACK, {"holder": self.holder}).all():
+            return False
+        logger.warning("the database kept the lock for a session of ours that broke; that one is ended")
+        return True
 
     def lose(self) -> None:
         """Note that another holds the lead."""

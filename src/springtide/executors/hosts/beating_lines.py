@@ -25,6 +25,8 @@ from springtide.executors.local.json_lines import JsonLines, Message
 STRANGER_BYTES = 1 << 16
 #: Output of guests waits in their pipes while so much is still to be sent.
 CROWDED_BYTES = 4 << 20
+#: What the system may keep of what was sent, and of what came in: on a slow line a beat waits behind it.
+SENT_BYTES, RECEIVED_BYTES = 256 << 10, 512 << 10
 #: How far beats are looked for among what nobody has read yet.
 AHEAD_BYTES = 1 << 20
 #: No beat is longer.
@@ -37,6 +39,8 @@ class BeatingLines(JsonLines):
     def __init__(self, line: socket.socket) -> None:
         super().__init__(line, STRANGER_BYTES)
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_BYTES)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED_BYTES)
         self.lock = threading.Lock()
         self.heard_s = time.monotonic()
         #: The newest stamp of the other side.
@@ -62,8 +66,7 @@ class BeatingLines(JsonLines):
         if message.get("say") != "beat":
             return False
         stamp_s, echo_s = (read_seconds(message.get(name)) for name in ("stamp_s", "echo_s"))
-        if stamp_s is None:  # of an earlier version, which sends none back either
-            self.sure_s = boot_clock.read_s()
+        if stamp_s is None:
             return False
         self.sure_s = max(self.sure_s, min(echo_s or 0.0, boot_clock.read_s()))
         is_new = self.stamp_s is None or stamp_s > self.stamp_s
@@ -83,8 +86,12 @@ class BeatingLines(JsonLines):
         return self.line.recv(min(waiting, AHEAD_BYTES), socket.MSG_PEEK)
 
     def beat(self) -> None:
-        """Say that we are here, and of the other side what we know."""
-        self.send(Beat(stamp_s=boot_clock.read_s(), echo_s=self.stamp_s))
+        """Say that we are here, and of the other side what we know; before all that waits and is not begun."""
+        beat = self.encode(write(Beat("beat", boot_clock.read_s(), self.stamp_s)))
+        with self.lock:
+            begun = self.outgoing.find(b"\n") + 1
+            self.outgoing = self.outgoing[:begun] + beat + self.outgoing[begun:]
+        self.flush()
 
     def send(self, message: ToHost | ToLead) -> None:
         """Send a message."""

@@ -155,8 +155,8 @@ class GuestProcesses:
         if not self.hub.is_here(host):
             self.parts[host] = part or HostPart(gone=True)
             return
-        if part is not None and part.cleared_s is None:  # one that was lost and is back knows of no start
-            return
+        if part is not None and part.cleared_s is None and (part.failure or not part.gone):
+            return  # one that was lost or away, and is back, knows of no start
         sees_home, obstacle = self.hub.sees_home(host), find_obstacle(self.spec)
         if not sees_home and obstacle:
             self.parts[host] = HostPart(failure=f"it does not see the server's home, and {obstacle}", gone=True)

@@ -118,9 +118,9 @@ class Ready:
 class Beat:
     """I am here."""
 
-    say: Literal["beat"] = "beat"
+    say: Literal["beat"]
     #: When it was sent, on the counter of the machine that sends it.
-    stamp_s: Seconds | None = None
+    stamp_s: Seconds
     #: The newest such stamp that came from the other side.
     echo_s: Seconds | None = None
 

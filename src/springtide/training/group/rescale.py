@@ -111,11 +111,15 @@ def close(run: "ElasticRun") -> None:
 
 
 def send_state(run: "ElasticRun", state: dict[str, Any], generation: int, joiners: Sequence[str]) -> None:
-    """Send the run's state to the joiners, where its turns have been looked at, and whether a ring may add."""
+    """Send the run's state to the joiners, and what else is known of the run.
+
+    That is where its turns have been looked at, whether a ring may add, and of which generation its checkpoints are.
+    """
     assert run.store is not None
     run.store.set(handover_key(generation), ",".join(joiners))
     group = open_transfer(run, generation, 0, len(joiners) + 1)
-    send_tree(group, (state, run.memory.list_over(), run.rings), 0, run.device)
+    saves_as = 0 if run.checkpoints is None else run.checkpoints.generation
+    send_tree(group, (state, run.memory.list_over(), run.rings, saves_as), 0, run.device)
     group.close()
 
 
@@ -130,8 +134,10 @@ def receive_state(run: "ElasticRun") -> dict[str, Any]:
     joiners = run.store.get(handover_key(generation)).decode().split(",")
     group = open_transfer(run, generation, joiners.index(run.name) + 1, len(joiners) + 1)
     state: dict[str, Any]
-    state, looked_at, run.rings = send_tree(group, None, 0, run.device)
+    state, looked_at, run.rings, saves_as = send_tree(group, None, 0, run.device)
     group.close()
+    if run.checkpoints is not None:
+        run.checkpoints.generation = saves_as
     run.memory.skip(looked_at)
     return state
 

@@ -171,10 +171,15 @@ def wait_to_save(run: "ElasticRun", error: CheckpointError, pause_s: float) -> N
 
 
 def resume(run: "ElasticRun") -> None:
-    """Continue from the newest whole checkpoint, or a newer copy in memory; process 0 reads it for all."""
+    """Continue from the newest whole checkpoint, or a newer copy in memory; process 0 reads it for all.
+
+    Another one may write later, and has to be of the same generation then.
+    """
+    assert run.checkpoints is not None
     saved = load(run) if run.is_main else None
     if run.group is not None:
-        saved = send_tree(run.group, saved, 0, run.device)
+        found = saved, run.checkpoints.generation
+        saved, run.checkpoints.generation = send_tree(run.group, found, 0, run.device)
     if saved is None:
         return
     if "error" in saved:
@@ -192,7 +197,8 @@ def load(run: "ElasticRun") -> dict[str, Any] | None:
     assert run.checkpoints is not None
     try:
         run.checkpoints.clean()
-        newest = max((name.step for name in run.checkpoints.catch_up()), default=0)
+        names = run.checkpoints.catch_up()
+        newest = names[0].step if names else 0
         copy = load_newer(run.settings, max(newest, run.settings.checkpoint_saved), run.facts)
         if copy is not None:
             run.channel.send("resumed", step=copy.step, passed_over=[])

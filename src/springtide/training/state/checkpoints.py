@@ -9,9 +9,11 @@ how checkpoints lie in object storage in `remote_checkpoints`.
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -29,7 +31,11 @@ from springtide.training.state.disks import is_disk_low
 from springtide.training.state.state_tree import Tensors
 
 MANIFEST = "manifest.json"
-UNFINISHED = ".writing-"
+UNFINISHED, READING = ".writing-", ".reading-"
+#: Where what is unfinished says of which generation it is.
+OF_GENERATION = re.compile(r"(?:^|-)g(?P<generation>[0-9]{1,15})-")
+#: Nobody still writes what is older; clocks may be hours apart.
+OLD_S = 24 * 3600.0
 WEIGHTS = "model.safetensors"
 REST = "state.safetensors"
 SHAPE = "state.json"
@@ -109,11 +115,10 @@ class Checkpoints:
     def clean(self) -> None:
         """Remove what a crashed process left unfinished: folders, and notes that are single files.
 
-        What a later start writes is not ours to judge.
+        What a later start writes or reads is not ours to judge, unless it is old: others may have left it here.
         """
-        for leftover in (*self.folder.glob(f"{UNFINISHED}*"), *self.folder.glob(".reading-*")):
-            name = parse_name(leftover.name.removeprefix(UNFINISHED))
-            if name is not None and name.generation > self.generation:
+        for leftover in (*self.folder.glob(f"{UNFINISHED}*"), *self.folder.glob(f"{READING}*")):
+            if find_generation(leftover.name) > self.generation and find_age_s(leftover) < OLD_S:
                 continue
             if leftover.is_dir():
                 shutil.rmtree(leftover, ignore_errors=True)
@@ -212,10 +217,12 @@ class Checkpoints:
     def catch_up(self) -> "list[CheckpointName]":
         """Have what is written here count as newer than what is there, which is returned.
 
-        Another job, or a run by hand, that goes on in the same folder has a lower generation, or none.
+        Another job, or a run by hand, that goes on in the same folder has a lower generation, or none. The next one
+        above what is there, because who is replaced there must count less than who replaces him.
         """
         names = self.names()
-        self.generation = max([self.generation, *(name.generation for name in names)])
+        if names and names[0].generation > self.generation:
+            self.generation = names[0].generation + 1
         return names
 
     def list(self) -> "list[Path]":
@@ -254,6 +261,21 @@ class Checkpoints:
         aside = self.folder / f"damaged-{name}"
         shutil.rmtree(aside, ignore_errors=True)
         (self.folder / str(name)).rename(aside)
+
+
+def find_generation(leftover: str) -> int:
+    """The generation of the start that left something unfinished; 0 if its name does not tell."""
+    match = OF_GENERATION.search(leftover.removeprefix(UNFINISHED).removeprefix(READING))
+    return 0 if match is None else int(match["generation"])
+
+
+def find_age_s(leftover: Path) -> float:
+    """Seconds since something in it was written last; 0 of what has just gone."""
+    try:
+        newest_s = max(path.stat().st_mtime for path in (leftover, *leftover.rglob("*")))
+    except OSError:
+        return 0.0
+    return time.time() - newest_s
 
 
 class DamagedError(CheckpointError):

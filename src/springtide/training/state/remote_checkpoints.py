@@ -5,6 +5,7 @@ not there: without one nothing counts. Names are of one writer, so nobody overwr
 lies in the job's own folder, as a receipt for those who only ask how far a job was saved.
 """
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -20,8 +21,11 @@ from springtide.errors import CheckpointError
 from springtide.objects.object_store import ObjectStore
 from springtide.training.state.checkpoints import (
     MANIFEST,
+    OLD_S,
+    READING,
     REST,
     SHAPE,
+    UNFINISHED,
     WEIGHTS,
     Checkpoints,
     DamagedError,
@@ -57,13 +61,19 @@ class RemoteCheckpoints(Checkpoints):
         return self.store.url
 
     def clean(self) -> None:
-        """Remove what writers of earlier starts left unfinished; those of a later one are not ours to judge."""
+        """Remove what writers of earlier starts left unfinished, and what is old; what a later one writes stays."""
         super().clean()
         objects = self.store.list()
         whole = find_whole(objects)
         for name in find_names(objects) - whole:
-            if name.generation < self.generation:
+            if name.generation < self.generation or self.find_age_s(name) >= OLD_S:
                 self.store.remove(str(name))
+
+    def find_age_s(self, name: CheckpointName) -> float:
+        """Seconds since an object of a checkpoint was written last; 0 if that is not told."""
+        with contextlib.suppress(OSError):
+            return min(map(self.store.find_age_s, self.store.list(str(name))), default=0.0)
+        return 0.0
 
     def put(self, text: str, tensors: tuple[Tensors, Tensors], step: int, facts: Facts) -> None:
         """Write a checkpoint; what the store refuses is tried again for a while."""
@@ -105,7 +115,8 @@ class RemoteCheckpoints(Checkpoints):
     def keep_receipt(self, step: int, manifest: bytes) -> None:
         """Note in the job's own folder that a checkpoint is saved, and where."""
         told = {**json.loads(manifest), "url": f"{self.place}/{self.name(step)}"}
-        folder, partial = self.folder / str(CheckpointName(0, step)), self.folder / f".writing-{self.token}"
+        folder = self.folder / str(CheckpointName(0, step))
+        partial = self.folder / f"{UNFINISHED}g{self.generation}-{self.token}"
         folder.mkdir(exist_ok=True)
         partial.write_text(json.dumps(told, indent=1))
         partial.replace(folder / MANIFEST)
@@ -124,7 +135,7 @@ class RemoteCheckpoints(Checkpoints):
     @contextmanager
     def fetch(self, name: CheckpointName) -> Iterator[Path]:
         """A checkpoint as a folder on this machine, for as long as it takes to read it."""
-        with tempfile.TemporaryDirectory(prefix=".reading-", dir=self.folder) as scratch:
+        with tempfile.TemporaryDirectory(prefix=f"{READING}g{self.generation}-", dir=self.folder) as scratch:
             folder = Path(scratch) / str(name)
             folder.mkdir()
             self.store.download(f"{name}/{MANIFEST}", folder / MANIFEST)

@@ -44,7 +44,7 @@ def restore_job(staging: Staging, world: PlatformWorld, record: JobRecord) -> No
 def restore_inventory(inventory: Inventory, store: Store, options: ServerOptions) -> Inventory:
     """The devices as they were when the last server ended: without drained nodes, as slow as others made them."""
     loads = store.fact(outside_load.FACT)
-    left = nodes.restore_inventory(inventory, store.fact(nodes.FACT))
+    left = nodes.restore_inventory(inventory, store.fact)
     return outside_load.restore_loads(left, loads, options.outside_load)
 
 

@@ -6,7 +6,7 @@ A promise counts as missed the moment its deadline passes, not when the job ends
 from dataclasses import replace
 from math import inf
 
-from springtide.control.scheduling import offers, sentences, transitions
+from springtide.control.scheduling import nodes, offers, sentences, transitions
 from springtide.control.scheduling.effects import NO_DEVICE
 from springtide.control.scheduling.live_jobs import build_job, expect_slowdown, predict
 from springtide.control.scheduling.live_world import PlatformWorld
@@ -22,6 +22,7 @@ SHORTEST_STANDSTILL_S = 10.0
 
 def check_job(staging: Staging, world: PlatformWorld, record: JobRecord) -> bool:
     """Look at what is due of one job; returns whether that calls for a decision."""
+    nodes.let_stand(staging, world, record)
     changed = check_promise(staging, world, record)
     check_steps(staging, world, staging.jobs[record.id])
     if check_budget(staging, world, staging.jobs[record.id]) or check_runtime(staging, world, staging.jobs[record.id]):
@@ -40,15 +41,18 @@ def check_promise(staging: Staging, world: PlatformWorld, record: JobRecord) -> 
     now_s, view = staging.now_s, world.jobs.get(JobId(record.id))
     if now_s > record.deadline_s:
         return miss(staging, world, record)
-    if view is None or not record.devices or record.condition("recovering") is not None:
-        return False  # a job that waits for its plan cannot fall behind it
-    predicted_s = predict(record, view, staging.speeds, world, now_s)
+    if view is None or world.inventory.away or record.condition("recovering") is not None:
+        return False
     at_risk = record.condition("at_risk")
+    if not record.devices:  # a job that waits for its plan cannot fall behind it
+        if at_risk is not None and at_risk.reason == transitions.LOST_CAPACITY and not record.endangered:
+            tell_safe(staging, record)
+        return False
+    predicted_s = predict(record, view, staging.speeds, world, now_s)
     if predicted_s is None or (predicted_s <= record.deadline_s and at_risk is None):
         return False
     if predicted_s <= record.deadline_s:
-        event = EventRecord(now_s, "safe", "its promise is out of danger", record.id)
-        staging.stage(Effects(record.without_condition("at_risk"), (event,)))
+        tell_safe(staging, record)
         return False
     slowdown, cause = expect_slowdown(record, view, world), transitions.find_cause(record)
     sentence = sentences.tell_at_risk(predicted_s, record.deadline_s)
@@ -60,6 +64,12 @@ def check_promise(staging: Staging, world: PlatformWorld, record: JobRecord) -> 
     if at_risk is None:
         offers.release(staging, world, f"the promise of {record.name} is in danger")
     return at_risk is None
+
+
+def tell_safe(staging: Staging, record: JobRecord) -> None:
+    """A promise is in danger no longer."""
+    event = EventRecord(staging.now_s, "safe", "its promise is out of danger", record.id)
+    staging.stage(Effects(record.without_condition("at_risk"), (event,)))
 
 
 def miss(staging: Staging, world: PlatformWorld, record: JobRecord) -> bool:

@@ -7,10 +7,10 @@ So they end in time also where the agent cannot end them: stopped (SIGSTOP), or 
 import mmap
 import os
 import struct
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from springtide.errors import ExecutorError
 from springtide.executors import boot_clock
 
 #: The variable that tells a fork server how long the lease is, and in which file it is: `SECONDS:PATH`.
@@ -49,17 +49,21 @@ class FenceWatch:
 
 
 def open_readable(path: str, flags: int) -> int:
-    """An opener for a file that fork servers of other users may read."""
-    return os.open(path, flags, 0o644)
+    """An opener for a file that fork servers of other users may read, whatever the umask."""
+    handle = os.open(path, flags, 0o600)
+    os.fchmod(handle, 0o644)
+    return handle
 
 
 def open_watch(environ: Mapping[str, str]) -> FenceWatch | None:
-    """The lease that a fork server is told of; None on a machine that has no lead elsewhere."""
+    """The lease that a fork server is told of; None on a machine that has no lead elsewhere.
+
+    Nobody serves without the lease that he was told of: his children would train on beside their successors.
+    """
     fence_s, _, path = environ.get(FENCE, "").partition(":")
     if not path:
         return None
     try:
         return FenceWatch(Path(path), float(fence_s))
     except (OSError, ValueError) as error:
-        print(f"springtide: the lease in {path} cannot be read: {error}", file=sys.stderr)
-        return None
+        raise ExecutorError(f"the lease in {path} cannot be read: {error}") from error

@@ -59,6 +59,7 @@ class ForkServer:
     """Forks on request, and tells how its children end; they end with it at the latest."""
 
     def __init__(self, path: Path) -> None:
+        self.fence = open_watch(os.environ)
         adopt_orphans()
         #: What was started while importing is not a child's.
         self.spared = list_children()
@@ -69,7 +70,6 @@ class ForkServer:
         self.children: set[int] = set()
         #: Those of them that are no servers.
         self.guests: set[int] = set()
-        self.fence = open_watch(os.environ)
         self.pending = b""
         self.open = True
         self.wake_read, self.wake_write = socket.socketpair()
