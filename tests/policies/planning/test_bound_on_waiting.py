@@ -67,6 +67,17 @@ def test_a_job_starts_at_the_very_instant_at_which_it_has_waited_long_enough() -
     assert run(springtide, [*sketches, JobSketch(40_000, 5, speeds=GANG)]).first_start("e") == 5 + BOUND_S
 
 
+@pytest.mark.parametrize("gap_s", [20, 45, 300])
+def test_jobs_that_have_starved_do_not_take_turns_at_every_event(monkeypatch: pytest.MonkeyPatch, gap_s: int) -> None:
+    """Each change costs a pause of 30 s: where events come as fast as that, nobody would ever get anything done."""
+    monkeypatch.setattr(best_effort, "STARVED_S", 1000.0)
+    pausing = [JobSketch(1500, at_s, speeds=ONE, overhead=Overhead(base_s=30.0)) for at_s in range(3)]
+    too_large = [JobSketch(1, at_s, deadline_s=1e6, speeds=GANG) for at_s in range(3, 6000, gap_s)]
+    replay = run(springtide, [*pausing, *too_large], "1x1:cpu")
+    assert sum(len(replay.changes[name]) for name in "abc") <= 7
+    assert max(replay.finishes.values()) < 5000
+
+
 @pytest.mark.usefixtures("refused")
 def test_a_job_that_runs_after_nearly_the_bound_is_left_to_run() -> None:
     sketches = [JobSketch(BOUND_S - 1e-3, 0, speeds=ONE, priority=1), JobSketch(50, 0, speeds=ONE)]
@@ -140,7 +151,21 @@ class BoundWatch(Observer):
             for other in unpromised:
                 least = other.job.curve.levels[0] if goes_first(other, view, now_s) else 0
                 left += max(held[other.job.id] - least, 0)
-            assert left < view.job.curve.levels[0], f"{view.job.id} waits at {now_s} s beside {left} devices"
+            least = view.job.curve.levels[0]
+            fits = left >= least and has_piece(snapshot, allocations, least)
+            assert not fits, f"{view.job.id} waits at {now_s} s beside {left} devices"
+
+
+def has_piece(snapshot: Snapshot, allocations: Mapping[JobId, Devices], share: int) -> bool:
+    """Whether a node has an aligned block of so many devices of which no promised job, who need not move, holds one."""
+    masks = list(snapshot.cluster.full_masks)
+    if share > max(mask.bit_count() for mask in masks):
+        return True  # it need not be in one piece
+    for job_id, view in snapshot.jobs.items():
+        for node, mask in () if view.job.best_effort else allocations.get(job_id, view.devices):
+            masks[node] &= ~mask
+    block = (1 << share) - 1
+    return any(mask >> at & block == block for mask in masks for at in range(0, mask.bit_length(), share))
 
 
 def goes_first(other: JobView, view: JobView, now_s: float) -> bool:
