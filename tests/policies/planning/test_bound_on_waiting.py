@@ -121,12 +121,13 @@ def test_who_has_waited_long_enough_goes_first(
 
 
 class BoundWatch(Observer):
-    """Checks each decision: whoever waits beyond the bound could not be given its least share."""
+    """Checks each decision: whoever waits beyond the bound could not be given its least share, or gets it at once."""
 
     def __init__(self) -> None:
         self.promised: set[JobId] = set()
         self.finishes: dict[JobId, float] = {}
         self.calls = 0
+        self.overdue: dict[JobId, float] = {}  # since when a job waits that could be seated
         self.simulation: Simulation
 
     def finished(self, last: JobView, final: JobView, now_s: float) -> None:
@@ -144,28 +145,18 @@ class BoundWatch(Observer):
     def _look(self, now_s: float, snapshot: Snapshot, allocations: Mapping[JobId, Devices]) -> None:
         held = {job_id: count_devices(allocations.get(job_id, view.devices)) for job_id, view in snapshot.jobs.items()}
         unpromised = [view for view in snapshot.jobs.values() if view.job.best_effort]
+        before, self.overdue = self.overdue, {}
         for view in unpromised:
             if held[view.job.id] or best_effort.starves_at_s(view, now_s) > now_s:
                 continue
-            left = snapshot.cluster.total - sum(held.values())
-            for other in unpromised:
-                least = other.job.curve.levels[0] if goes_first(other, view, now_s) else 0
-                left += max(held[other.job.id] - least, 0)
-            least = view.job.curve.levels[0]
-            fits = left >= least and has_piece(snapshot, allocations, least)
-            assert not fits, f"{view.job.id} waits at {now_s} s beside {left} devices"
-
-
-def has_piece(snapshot: Snapshot, allocations: Mapping[JobId, Devices], share: int) -> bool:
-    """Whether a node has an aligned block of so many devices of which no promised job, who need not move, holds one."""
-    masks = list(snapshot.cluster.full_masks)
-    if share > max(mask.bit_count() for mask in masks):
-        return True  # it need not be in one piece
-    for job_id, view in snapshot.jobs.items():
-        for node, mask in () if view.job.best_effort else allocations.get(job_id, view.devices):
-            masks[node] &= ~mask
-    block = (1 << share) - 1
-    return any(mask >> at & block == block for mask in masks for at in range(0, mask.bit_length(), share))
+            holding = [other for other in unpromised if held[other.job.id]]
+            least = [other.job.curve.levels[0] for other in holding if goes_first(other, view, now_s)]
+            least.append(view.job.curve.levels[0])
+            most = max(mask.bit_count() for mask in snapshot.cluster.full_masks)
+            if fit_blocks(list_free(snapshot, allocations), least, most):
+                self.overdue[view.job.id] = before.get(view.job.id, now_s)
+        late = [name for name, since_s in before.items() if now_s > since_s + admission.AGAIN_S + 1e-6]
+        assert not late, f"{late} could have started at {before}, now it is {now_s} s"
 
 
 def goes_first(other: JobView, view: JobView, now_s: float) -> bool:
@@ -174,3 +165,26 @@ def goes_first(other: JobView, view: JobView, now_s: float) -> bool:
     if other.job.priority != view.job.priority:
         return other.job.priority > view.job.priority
     return starved_s <= now_s and starved_s - (BOUND_S if other.share else 0.0) <= as_long_s
+
+
+def list_free(snapshot: Snapshot, allocations: Mapping[JobId, Devices]) -> list[int]:
+    """The devices of each node that promises leave."""
+    masks = list(snapshot.cluster.full_masks)
+    for job_id, view in snapshot.jobs.items():
+        for node, mask in () if view.job.best_effort else allocations.get(job_id, view.devices):
+            masks[node] &= ~mask
+    return masks
+
+
+def fit_blocks(masks: list[int], shares: list[int], most: int) -> bool:
+    """Whether so many devices are there for each, in one aligned piece of a node if nodes have so many at all."""
+    if max(shares) > most:
+        return sum(shares) <= sum(mask.bit_count() for mask in masks)
+    for share in sorted(shares, reverse=True):
+        block = (1 << share) - 1
+        pieces = ((node, block << at) for node in range(len(masks)) for at in range(0, most, share))
+        fitting = next(((node, piece) for node, piece in pieces if masks[node] & piece == piece), None)
+        if fitting is None:
+            return False
+        masks[fitting[0]] &= ~fitting[1]
+    return True

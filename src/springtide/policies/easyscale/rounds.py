@@ -115,7 +115,7 @@ def stop_one(draft: DraftAllocation, entry: DraftJob) -> bool:
 
 
 def is_below(victim: DraftJob, entry: DraftJob) -> bool:
-    """Whether a job stops for another: one with a guarantee, of a higher priority, or of its own that starved before."""
+    """Whether a job stops for another: one with a guarantee, of a higher priority, or of its own that starved first."""
     if entry.speeds.guaranteed:
         return True
     lead = entry.view.job.priority - victim.view.job.priority

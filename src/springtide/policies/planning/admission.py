@@ -200,7 +200,9 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     ):
         return None
     final = final or _postpone(table, placement, decision)
-    wake_at_s = min(draft.wake_at_s, change_s, tentative_s)
+    # whoever has moved may have left a place for those that were left out
+    again_s = table.now_s + AGAIN_S if draft.seating.blocked and placement.allocations else inf
+    wake_at_s = min(draft.wake_at_s, change_s, tentative_s, again_s)
     memory = _remember_usage(snapshot, draft, placement)
     return replace(final, allocations=placement.allocations, wake_at_s=wake_at_s, memory=memory, cache=table)
 
