@@ -1,15 +1,14 @@
 """Nobody waits longer than the bound while promises leave its least share, also where the bold proposal is refused."""
 
-from collections.abc import Mapping
 from math import inf
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.policies.replays import JobSketch, build_jobs, check, run
 
 from springtide.core.decisions import Decision, JobView, Snapshot
-from springtide.core.devices import Devices, count_devices, parse_cluster
+from springtide.core.devices import count_devices, parse_cluster
 from springtide.core.jobs import JobId, Overhead
 from springtide.policies.planning import admission, best_effort
 from springtide.policies.planning.plan_table import PlanTable
@@ -84,11 +83,11 @@ def test_a_job_that_runs_after_nearly_the_bound_is_left_to_run() -> None:
     assert run(springtide, sketches, "1x1:cpu", calls=40).finishes["b"] == pytest.approx(BOUND_S + 50 - 1e-3)
 
 
-@pytest.mark.usefixtures("refused")
-@settings(
+Row = tuple[float, int, float, dict[int, float], int]  # gap, work, deadline in durations, speeds, priority
+CALM = settings(
     max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
-@given(
+ANY = given(
     rows=st.lists(
         st.tuples(
             st.sampled_from((0.0, 0.0, 7.0, 40.0)),
@@ -102,9 +101,32 @@ def test_a_job_that_runs_after_nearly_the_bound_is_left_to_run() -> None:
     ),
     cluster=st.sampled_from(("1x5:cpu", "1x7:cpu", "3x3:cpu")),
 )
-def test_who_has_waited_long_enough_goes_first(
-    rows: list[tuple[float, int, float, dict[int, float], int]], cluster: str
-) -> None:
+WAITING_FOR_ANSWERS: list[Row] = [
+    (0.0, 596, 3.0, SPEEDS[3], 0),
+    (0.0, 488, 1.1, PAIR, 0),
+    (0.0, 431, 1.1, GANG, 0),
+    (0.0, 27, 3.0, PAIR, 0),
+    (0.0, 428, inf, GANG, 0),
+    (0.0, 513, 3.0, GANG, 0),
+]
+
+
+@pytest.mark.usefixtures("refused")
+@CALM
+@ANY
+def test_who_has_waited_long_enough_goes_first(rows: list[Row], cluster: str) -> None:
+    watch_bound(rows, cluster)
+
+
+@CALM
+@ANY
+@example(rows=WAITING_FOR_ANSWERS, cluster="1x7:cpu")
+def test_jobs_that_wait_for_an_answer_stop_for_who_has_waited_long_enough(rows: list[Row], cluster: str) -> None:
+    watch_bound(rows, cluster)
+
+
+def watch_bound(rows: list[Row], cluster: str) -> None:
+    """Replay a workload with every decision looked at."""
     sketches, submit_s = [], 0.0
     for gap_s, work, stretch, speeds, priority in rows:
         submit_s += gap_s
@@ -139,10 +161,11 @@ class BoundWatch(Observer):
         assert self.calls <= 600, f"still not done at {now_s} s"
         decision = check(springtide, now_s, snapshot)
         self.promised |= {job_id for job_id, answer in decision.answers.items() if answer.promised}
-        self._look(now_s, snapshot, decision.allocations)
+        self._look(now_s, snapshot, decision)
         return decision
 
-    def _look(self, now_s: float, snapshot: Snapshot, allocations: Mapping[JobId, Devices]) -> None:
+    def _look(self, now_s: float, snapshot: Snapshot, decision: Decision) -> None:
+        allocations = decision.allocations
         held = {job_id: count_devices(allocations.get(job_id, view.devices)) for job_id, view in snapshot.jobs.items()}
         unpromised = [view for view in snapshot.jobs.values() if view.job.best_effort]
         before, self.overdue = self.overdue, {}
@@ -153,7 +176,7 @@ class BoundWatch(Observer):
             least = [other.job.curve.levels[0] for other in holding if goes_first(other, view, now_s)]
             least.append(view.job.curve.levels[0])
             most = max(mask.bit_count() for mask in snapshot.cluster.full_masks)
-            if fit_blocks(list_free(snapshot, allocations), least, most):
+            if fit_blocks(list_free(snapshot, decision), least, most):
                 self.overdue[view.job.id] = before.get(view.job.id, now_s)
         late = [name for name, since_s in before.items() if now_s > since_s + admission.AGAIN_S + 1e-6]
         assert not late, f"{late} could have started at {before}, now it is {now_s} s"
@@ -167,12 +190,13 @@ def goes_first(other: JobView, view: JobView, now_s: float) -> bool:
     return starved_s <= now_s and starved_s - (BOUND_S if other.share else 0.0) <= as_long_s
 
 
-def list_free(snapshot: Snapshot, allocations: Mapping[JobId, Devices]) -> list[int]:
+def list_free(snapshot: Snapshot, decision: Decision) -> list[int]:
     """The devices of each node that promises leave."""
     masks = list(snapshot.cluster.full_masks)
     for job_id, view in snapshot.jobs.items():
-        for node, mask in () if view.job.best_effort else allocations.get(job_id, view.devices):
-            masks[node] &= ~mask
+        if view.promise is not None or job_id in decision.promises:
+            for node, mask in decision.allocations.get(job_id, view.devices):
+                masks[node] &= ~mask
     return masks
 
 

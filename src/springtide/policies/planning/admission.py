@@ -27,6 +27,7 @@ from springtide.policies.planning.best_effort import (
     Usage,
     find_urgent,
     keep_held,
+    list_starved,
     next_starving_s,
     share_out,
     write_usage,
@@ -164,7 +165,8 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     promised = _list_promised(table, draft)
     if caution is not Caution.GROW:
         _hold_still(table, draft, leaves=caution is Caution.ALONE)
-    growing = active_rows(table)
+    stopping = _give_way_to_starved(table, draft) if caution not in (Caution.ALONE, Caution.ANYHOW) else []
+    growing = rows_but(table, stopping)
     if draft.best_effort and draft.by_size:
         _seat_by_size(table, draft, promised, caution)
     elif draft.best_effort:
@@ -235,6 +237,28 @@ def _hold_still(table: PlanTable, draft: Draft, leaves: bool) -> None:
             if held:
                 write_plan(columns, row, Plan((Segment(now_s, held),), until_s, until_s))
                 filling.occupy(table.capacity, columns, row, 1)
+
+
+def _give_way_to_starved(table: PlanTable, draft: Draft) -> list[JobId]:
+    """Stop jobs that wait for an answer, the latest first, until starved best-effort jobs have room; returns which."""
+    starved = list_starved(table.now_s, draft.best_effort) if draft.by_size else []
+    if not starved:
+        return []
+    columns, capacity = table.columns, table.capacity
+    held = {name: filling.share_now(columns, table.rows[name], table.now_s) for name in draft.tentative}
+    left, wanted = int(capacity.free[0]) + sum(held.values()), 0
+    for view in starved:
+        least = view.job.curve.levels[0]
+        if view.job.id not in draft.seating.blocked and wanted + least <= left:
+            wanted += least
+    stopping: list[JobId] = []
+    for name in reversed([name for name in draft.tentative if held[name]]):
+        if capacity.free[0] >= wanted:
+            break
+        filling.occupy(capacity, columns, table.rows[name], -1)
+        clear_plans(columns, table.rows[name])
+        stopping.append(name)
+    return stopping
 
 
 def _seat_in_order(table: PlanTable, draft: Draft, promised: Ints, caution: Caution) -> None:

@@ -119,6 +119,12 @@ def rank_steadily(view: JobView, now_s: float) -> tuple[float, float]:
     return first, starving_s - STARVED_S if view.share else starving_s
 
 
+def list_starved(now_s: float, views: Iterable[JobView]) -> list[JobView]:
+    """The jobs that have waited too long, whether they run by now or not; those that go before others first."""
+    starved = [view for view in views if starves_at_s(view, now_s) <= now_s]
+    return sorted(starved, key=lambda view: rank_steadily(view, now_s))
+
+
 def find_urgent(now_s: float, views: Iterable[JobView]) -> list[JobView]:
     """The jobs that hold nothing and have starved, or go before one that runs by priority; the first ones first."""
     seen = list(views)
