@@ -9,6 +9,7 @@ afresh.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from itertools import accumulate
 from math import inf
 from typing import Any, TypeAlias
 
@@ -27,8 +28,8 @@ from springtide.policies.planning.best_effort import (
     Usage,
     find_urgent,
     keep_held,
-    list_starved,
     next_starving_s,
+    seat_starved,
     share_out,
     write_usage,
 )
@@ -241,23 +242,18 @@ def _hold_still(table: PlanTable, draft: Draft, leaves: bool) -> None:
 
 def _give_way_to_starved(table: PlanTable, draft: Draft) -> list[JobId]:
     """Stop jobs that wait for an answer, the latest first, until starved best-effort jobs have room; returns which."""
-    starved = list_starved(table.now_s, draft.best_effort) if draft.by_size else []
-    if not starved:
+    if not draft.tentative or not draft.by_size:
         return []
-    columns, capacity = table.columns, table.capacity
-    held = {name: filling.share_now(columns, table.rows[name], table.now_s) for name in draft.tentative}
-    left, wanted = int(capacity.free[0]) + sum(held.values()), 0
-    for view in starved:
-        least = view.job.curve.levels[0]
-        if view.job.id not in draft.seating.blocked and wanted + least <= left:
-            wanted += least
-    stopping: list[JobId] = []
-    for name in reversed([name for name in draft.tentative if held[name]]):
-        if capacity.free[0] >= wanted:
-            break
-        filling.occupy(capacity, columns, table.rows[name], -1)
-        clear_plans(columns, table.rows[name])
-        stopping.append(name)
+    columns, rows = table.columns, table.rows
+    held = {name: filling.share_now(columns, rows[name], table.now_s) for name in reversed(draft.tentative)}
+    holding = [name for name, share in held.items() if share]
+    left = accumulate([held[name] for name in holding], initial=int(table.capacity.free[0]))
+    waiting = [view for view in draft.best_effort if view.job.id not in draft.seating.blocked]
+    seated = seat_starved(table.now_s, waiting, left)
+    stopping = holding[: seated.index(max(seated))]
+    for name in stopping:
+        filling.occupy(table.capacity, columns, rows[name], -1)
+        clear_plans(columns, rows[name])
     return stopping
 
 

@@ -119,10 +119,25 @@ def rank_steadily(view: JobView, now_s: float) -> tuple[float, float]:
     return first, starving_s - STARVED_S if view.share else starving_s
 
 
-def list_starved(now_s: float, views: Iterable[JobView]) -> list[JobView]:
-    """The jobs that have waited too long, whether they run by now or not; those that go before others first."""
-    starved = [view for view in views if starves_at_s(view, now_s) <= now_s]
-    return sorted(starved, key=lambda view: rank_steadily(view, now_s))
+def seat_starved(now_s: float, views: Iterable[JobView], devices: Iterable[int]) -> list[tuple[int, int]]:
+    """For each number of devices: of how many that have starved the least share fits behind those that go first.
+
+    And how many devices they take together with those.
+    """
+    ranked = sorted(views, key=lambda view: rank_steadily(view, now_s))
+    wants = [(view.job.curve.levels[0], starves_at_s(view, now_s) <= now_s) for view in ranked]
+    while wants and not wants[-1][1]:
+        del wants[-1]
+    return [_seat_in_turn(wants, left) for left in devices]
+
+
+def _seat_in_turn(wants: Iterable[tuple[int, bool]], devices: int) -> tuple[int, int]:
+    seated = taken = 0
+    for least, has_starved in wants:
+        if taken + least <= devices:
+            taken += least
+            seated += has_starved
+    return seated, taken
 
 
 def find_urgent(now_s: float, views: Iterable[JobView]) -> list[JobView]:
