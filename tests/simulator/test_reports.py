@@ -63,7 +63,7 @@ def test_a_run_by_hand() -> None:
     assert report.median_answer_delay_s == 10.0  # A at once, B after 20 s
     assert report.avg_jct_s == report.p95_jct_s == pytest.approx(160.0)
     assert report.avg_jct_best_effort_s == pytest.approx(70.0)
-    assert report.longest_wait_best_effort_s == pytest.approx(20.0)  # C, from 140 to 160; B waits, too, but has a deadline
+    assert report.longest_wait_best_effort_s == pytest.approx(20.0)  # C, from 140 to 160; B has a deadline
     assert report.makespan_s == pytest.approx(160.0)
     held = 2 * 40 + 4 * 20 + 2 * 100 + 1 * 20 + 1 * 30
     assert report.gpu_hours == pytest.approx(held / 3600)

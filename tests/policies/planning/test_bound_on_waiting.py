@@ -1,5 +1,6 @@
 """Nobody waits longer than the bound while promises leave its least share, also where the bold proposal is refused."""
 
+from collections import Counter
 from math import inf
 
 import pytest
@@ -81,6 +82,23 @@ def test_jobs_that_have_starved_do_not_take_turns_at_every_event(monkeypatch: py
 def test_a_job_that_runs_after_nearly_the_bound_is_left_to_run() -> None:
     sketches = [JobSketch(BOUND_S - 1e-3, 0, speeds=ONE, priority=1), JobSketch(50, 0, speeds=ONE)]
     assert run(springtide, sketches, "1x1:cpu", calls=40).finishes["b"] == pytest.approx(BOUND_S + 50 - 1e-3)
+
+
+def test_who_was_left_out_of_a_seating_stays_so_in_more_cautious_proposals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of eight starved jobs would make a promised one move: they are tried one by one a few times in all."""
+    real, tries = admission.conclude, Counter[float]()
+
+    def conclude(
+        table: PlanTable, snapshot: Snapshot, draft: admission.Draft, caution: admission.Caution
+    ) -> Decision | None:
+        tries[table.now_s] += snapshot.cache is None
+        decision = real(table, snapshot, draft, caution)
+        draft.pushing = frozenset(draft.urgent[:1])
+        return decision if caution is admission.Caution.ANYHOW else None
+
+    monkeypatch.setattr(admission, "conclude", conclude)
+    run(springtide, [JobSketch(300, 0, speeds=ONE) for _ in range(12)], "1x4:cpu")
+    assert 10 < max(tries.values()) <= 20
 
 
 Row = tuple[float, int, float, dict[int, float], int]  # gap, work, deadline in durations, speeds, priority

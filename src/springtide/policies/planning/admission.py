@@ -68,7 +68,7 @@ class Seating:
 
     First nobody stops for whom there are devices by count. If a promised job would have to move, those who come after
     the urgent ones stop, too, and if that does not help, those for whom it would have to are `blocked`: one after the
-    other, and after a few all of them, because each costs a proposal.
+    other, and after a few all of them, because each costs a proposal; they stay so in more cautious proposals.
     """
 
     blocked: frozenset[JobId] = frozenset()
@@ -115,12 +115,12 @@ Propose: TypeAlias = Callable[[PlanTable, Snapshot, Caution], Draft]
 
 def decide_firmly(now_s: float, snapshot: Snapshot, propose: Propose) -> Decision:
     """The boldest decision among what is proposed that keeps every promise on real devices."""
-    draft = Draft()
+    draft, tried = Draft(), Seating()
     for caution in Caution:
         unpromised = draft.tentative or (draft.best_effort and draft.by_size)
         if caution in (Caution.STEADY, Caution.ALONE) and not unpromised:
             continue  # it would be the proposal before
-        seating: Seating | None = Seating()
+        seating: Seating | None = replace(tried, clears=False)
         while seating is not None:
             table = open_table(now_s, snapshot)
             draft = propose(table, snapshot, caution)
@@ -131,7 +131,7 @@ def decide_firmly(now_s: float, snapshot: Snapshot, propose: Propose) -> Decisio
             decision = conclude(table, snapshot, draft, caution)
             if decision is not None:
                 return replace(decision, promises={**decision.promises, **reserved}) if reserved else decision
-            seating = seating.follow(draft)
+            tried, seating = seating, seating.follow(draft)
     raise AssertionError("plans are followed anyhow")
 
 
