@@ -61,6 +61,26 @@ class Caution(IntEnum):
     ALONE = 5  # the same, and whoever is not promised leaves its devices, to start again a moment later where it fits
     ANYHOW = 6  # follow the plans in force, whoever must be moved
 
+    @property
+    def admits(self) -> bool:
+        """Whether newcomers may be promised and spare devices handed out: never without the check on devices."""
+        return self <= Caution.STEADY
+
+    @property
+    def shares_anew(self) -> bool:
+        """Whether jobs that are not promised may get more than they hold, and others move for them."""
+        return self is Caution.GROW
+
+    @property
+    def checks(self) -> bool:
+        """Whether what is planned must be followed on devices."""
+        return self not in (Caution.UNCHECKED, Caution.ALONE, Caution.ANYHOW)
+
+    @property
+    def unpromised_leave(self) -> bool:
+        """Whether all who are not promised leave their devices."""
+        return self is Caution.ALONE
+
 
 @dataclass(frozen=True, slots=True)
 class Seating:
@@ -107,8 +127,6 @@ class Draft:
 SEATINGS = 4  # of urgent jobs that are tried before all of them wait for devices that nobody must leave
 AGAIN_S = 1.0  # after which those that left for promised jobs are seated again
 LITTLE_SLACK = 0.1  # of the time to its deadline: a promised job with less goes before best-effort work
-# the steps at which newcomers may be admitted: never without the check on devices
-OPEN = (Caution.GROW, Caution.STEADY)
 
 Propose: TypeAlias = Callable[[PlanTable, Snapshot, Caution], Draft]
 
@@ -164,9 +182,9 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     those that wait for an answer certify nothing: they are dropped again, and found anew each time.
     """
     promised = _list_promised(table, draft)
-    if caution is not Caution.GROW:
-        _hold_still(table, draft, leaves=caution is Caution.ALONE)
-    stopping = _give_way_to_starved(table, draft) if caution not in (Caution.ALONE, Caution.ANYHOW) else []
+    if not caution.shares_anew:
+        _hold_still(table, draft, leaves=caution.unpromised_leave)
+    stopping = _give_way_to_starved(table, draft) if caution < Caution.ALONE else []
     growing = rows_but(table, stopping)
     if draft.best_effort and draft.by_size:
         _seat_by_size(table, draft, promised, caution)
@@ -178,10 +196,10 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     # What the plans need is kept beside what they grow to: placement skips growth that would need a move, and a job
     # whose growth is skipped goes back to the plan it needs, which is part of the old certificate.
     needed = table.columns
-    if draft.best_effort and draft.by_size and caution not in (Caution.GROW, Caution.ALONE):
+    if draft.best_effort and draft.by_size and not (caution.shares_anew or caution.unpromised_leave):
         needed = copy_plans(table.columns)
         _start_waiting(table, draft)
-    spare = int(table.capacity.free[0]) if caution in OPEN else 0
+    spare = int(table.capacity.free[0]) if caution.admits else 0
     if spare > 0 and len(growing):
         needed = copy_plans(table.columns) if needed is table.columns else needed
         filling.grow(table.capacity, table.columns, growing, spare, draft.patience, table.trial)
@@ -192,7 +210,7 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     final = _settle_moves(table, placement, decision)
     change_s, grows = filling.look_ahead(table.columns, promised, table.now_s)
     # If no plan starts or grows later, devices only come free, and what is placed now is all there is to place.
-    checks = grows and caution not in (Caution.UNCHECKED, Caution.ALONE)
+    checks = grows and caution.checks
     draft.pushing = frozenset(placement.pushing).intersection(draft.urgent)
     unchecked = caution is Caution.UNCHECKED and draft.pushing
     if caution is not Caution.ANYHOW and (
@@ -259,7 +277,7 @@ def _give_way_to_starved(table: PlanTable, draft: Draft) -> list[JobId]:
 
 def _seat_in_order(table: PlanTable, draft: Draft, promised: Ints, caution: Caution) -> None:
     """Rows for the best-effort jobs, each planned in turn at its least share on what is left."""
-    if caution is Caution.GROW:
+    if caution.shares_anew:
         _make_way(table, promised, draft.best_effort)
     rows = table.add_all(draft.best_effort)
     filling.fill_each(table.capacity, table.columns, rows, np.zeros(len(rows), np.int64))
@@ -268,17 +286,17 @@ def _seat_in_order(table: PlanTable, draft: Draft, promised: Ints, caution: Caut
 
 def _seat_by_size(table: PlanTable, draft: Draft, promised: Ints, caution: Caution) -> None:
     """Rows for the best-effort jobs, with plans on what is left; promised jobs with little slack grow before them."""
-    if caution in OPEN:
+    if caution.admits:
         tight = _are_tight(table, promised)
         spare = int(table.capacity.free[0])
         if spare > 0 and tight.any():
             _grow_tight(table, draft, promised[tight], spare)
-        if caution is Caution.GROW:
+        if caution.shares_anew:
             _make_way(table, promised[~tight], draft.best_effort, keeps_slack=True)
     spare = int(table.capacity.free[0])
-    if caution is Caution.GROW:
+    if caution.shares_anew:
         chosen = share_out(table.now_s, draft.best_effort, spare, draft.usage)
-    elif caution is Caution.ALONE:
+    elif caution.unpromised_leave:
         chosen = {}
     else:
         chosen = _keep_seats(table, draft, spare, caution)
