@@ -119,11 +119,13 @@ def rank_steadily(view: JobView, now_s: float) -> tuple[float, float]:
     return first, starving_s - STARVED_S if view.share else starving_s
 
 
-def seat_starved(now_s: float, views: Iterable[JobView], devices: Iterable[int]) -> list[tuple[int, int]]:
+def seat_starved(now_s: float, views: Sequence[JobView], devices: Iterable[int]) -> list[tuple[int, int]]:
     """For each number of devices: of how many that have starved the least share fits behind those that go first.
 
-    And how many devices they take together with those.
+    And how many devices they take together with those. One pair stands for all numbers where nobody has starved.
     """
+    if all(starves_at_s(view, now_s) > now_s for view in views):
+        return [(0, 0)]  # the usual case
     ranked = sorted(views, key=lambda view: rank_steadily(view, now_s))
     wants = [(view.job.curve.levels[0], starves_at_s(view, now_s) <= now_s) for view in ranked]
     while wants and not wants[-1][1]:
