@@ -18,8 +18,8 @@ ROWS = (
 FIELDS = [
     "trace", "policy", "jobs", "best_effort_jobs", "gpus", "admitted", "waitlisted", "declined", "finished", "met",
     "met_unpromised", "late_admitted", "dsr", "dsr_alone_bound", "median_answer_delay_s", "avg_jct_s", "p95_jct_s",
-    "avg_jct_best_effort_s", "worst_wait_s", "makespan_s", "gpu_utilization", "cluster_efficiency", "gpu_hours",
-    "starts", "rescales", "migrations", "wall_s", "cpu_s",
+    "avg_jct_best_effort_s", "longest_wait_best_effort_s", "makespan_s", "gpu_utilization", "cluster_efficiency",
+    "gpu_hours", "starts", "rescales", "migrations", "wall_s", "cpu_s",
 ]  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from springtide.policies import PolicyEntry, find_policy
 from springtide.policies.fifo import fifo
 from springtide.simulator import front
 from springtide.simulator.batches import SimulationTask, run_tasks
-from springtide.simulator.front import choose_policies, simulate
+from springtide.simulator.front import choose_policies, simulate, sweep_seldom
 from springtide.simulator.reports import SimulationReport
 
 JOBS = build_jobs([JobSketch(40, deadline_s=30), JobSketch(10, 5, deadline_s=20)])
@@ -94,4 +94,15 @@ def test_garbage_is_swept_seldom_during_a_run_and_as_before_after_it() -> None:
     with pytest.raises(RuntimeError, match="it fails"):
         simulate("jobs=2,gap=900,seed=1", look, "2x8:a100")
     assert inside[0][0] > 100 * before[0] and inside[0][1:] == before[1:]
+    assert gc.get_threshold() == before
+
+
+def test_garbage_is_swept_as_before_after_runs_that_overlap() -> None:
+    before = gc.get_threshold()
+    first, second = sweep_seldom(), sweep_seldom()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert gc.get_threshold()[0] > 100 * before[0], "the second run is under way"
+    second.__exit__(None, None, None)
     assert gc.get_threshold() == before

@@ -63,7 +63,7 @@ def test_a_run_by_hand() -> None:
     assert report.median_answer_delay_s == 10.0  # A at once, B after 20 s
     assert report.avg_jct_s == report.p95_jct_s == pytest.approx(160.0)
     assert report.avg_jct_best_effort_s == pytest.approx(70.0)
-    assert report.worst_wait_s == 0.0  # B never starts, and C resumes, which is no first start
+    assert report.longest_wait_best_effort_s == pytest.approx(20.0)  # C, from 140 to 160; B has a deadline
     assert report.makespan_s == pytest.approx(160.0)
     held = 2 * 40 + 4 * 20 + 2 * 100 + 1 * 20 + 1 * 30
     assert report.gpu_hours == pytest.approx(held / 3600)
@@ -73,14 +73,16 @@ def test_a_run_by_hand() -> None:
     assert (report.starts, report.rescales, report.migrations) == (3, 2, 1)
 
 
-def test_the_worst_wait_is_that_for_the_first_devices() -> None:
-    first, second = build_job(A, 0, 0.0, 100.0, inf), build_job(B, 1, 5.0, 10.0, inf)
+def test_the_longest_wait_is_that_of_best_effort_jobs_in_all() -> None:
+    first, second = build_job(A, 0, 0.0, 100.0, inf), build_job(B, 1, 5.0, 10.0, 60.0)
     script = {
         0.0: Decision(answers={A: ADMIT}),
         5.0: Decision(answers={B: ADMIT}, allocations={B: on(1)}),
         12.0: Decision(allocations={A: on(0b10)}),
+        30.0: Decision(allocations={A: ()}),
+        34.0: Decision(allocations={A: on(0b10)}),
     }
-    assert run_script(script, (first, second)).worst_wait_s == 12.0
+    assert run_script(script, (first, second)).longest_wait_best_effort_s == pytest.approx(12.0 + 4.0)
 
 
 def test_late_and_unfinished_admitted_jobs_are_late() -> None:
@@ -100,7 +102,7 @@ def test_nothing_to_average_is_none() -> None:
     job = build_job(A, 0, 0.0, 100.0, inf)
     report = run_script({0.0: Decision(answers={A: ADMIT})}, (job,))
     assert report.dsr is report.dsr_alone_bound is report.avg_jct_s is report.avg_jct_best_effort_s is None
-    assert report.worst_wait_s is None
+    assert report.longest_wait_best_effort_s is None
     assert report.makespan_s == report.gpu_utilization == 0.0
 
 

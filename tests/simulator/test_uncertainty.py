@@ -144,6 +144,38 @@ def test_the_reserve_of_a_job_that_waits_follows_the_faults_seen() -> None:
     assert veil.look(20.0).job.work > before
 
 
+def test_a_promise_keeps_the_reserve_it_was_made_with() -> None:
+    veil = Veil([JobSketch(1e6, deadline_s=1e6)], Uncertainty(speed_error=0.1))
+    veil.beliefs.log.node_s, veil.beliefs.log.failures = 1e6, 10
+    before = veil.look(0.0).job.work
+    promise = Promise(1e6, Plan((Segment(0.0, 4),), 5e5, 5e5))
+    admitted = {JobId("a"): Answer(Status.ADMITTED, promised=True)}
+    veil.world.apply(Decision(answers=admitted, promises={JobId("a"): promise}), 0.0)
+    veil.put("a", 0, 0.0, 0.8)
+    veil.beliefs.log.failures = 100
+    assert veil.look(100.0).job.curve.rate(4) == pytest.approx(3.2), "it has been measured"
+    assert veil.look(100.0).job.work == pytest.approx(before)
+
+
+def test_what_is_said_of_a_measured_job_counts_slow_nodes_unless_it_is_where_it_was_measured() -> None:
+    veil = Veil([JobSketch(1e6), JobSketch(4e4, deadline_s=1e4)], Uncertainty(), "20x4:cpu")
+    for node in range(10):
+        veil.put("a", node, 100.0 * node, 0.5 if node == 0 else 1.0)
+        veil.look(100.0 * node + 60.0)
+    decision = Decision(
+        answers={JobId("a"): Answer(Status.ADMITTED, promised=True)},
+        promises={JobId("a"): Promise(2e6, Plan((Segment(1000.0, 4),), 1.9e6, 1.9e6))},
+    )
+    veil.decision = decision
+    veil.look(1000.0)
+    assert veil.beliefs.said == {"a": 1.0}
+    veil.decision = Decision()
+    veil.world.apply(Decision(allocations={JobId("a"): ()}), 1000.0)
+    veil.decision = decision
+    veil.look(1000.0)
+    assert veil.beliefs.said == {"a": pytest.approx(1.0 - 1 / 11)}
+
+
 def test_what_slow_nodes_take_is_planned_for_and_said() -> None:
     sketches = [JobSketch(1e6), JobSketch(4e4, deadline_s=10_500.0), JobSketch(4e4, deadline_s=1e6)]
     veil = Veil(sketches, Uncertainty(confidence=0.9), "20x4:cpu")

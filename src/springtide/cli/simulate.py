@@ -351,7 +351,7 @@ COLUMNS: dict[str, Callable[["SimulationReport"], str]] = {
     "cpu s": lambda report: f"{report.cpu_s:.2f}",
     "p95 h": lambda report: show_hours(report.p95_jct_s),
     "best eff. h": lambda report: show_hours(report.avg_jct_best_effort_s),
-    "worst wait h": lambda report: show_hours(report.worst_wait_s),
+    "best eff. waited h": lambda report: show_hours(report.longest_wait_best_effort_s),
     "used": lambda report: show_share(report.gpu_utilization),
     "efficiency": lambda report: show_share(report.cluster_efficiency),
     "starts": lambda report: str(report.starts),
@@ -366,7 +366,7 @@ LEGEND = {
     "cpu s": "what deciding took",
     "p95 h": "hours that 95 % of the jobs ended within",
     "best eff. h": "mean hours of jobs without a deadline",
-    "worst wait h": "the longest that a job waited for its first devices",
+    "best eff. waited h": "the longest that a best-effort job was without devices in all, up to its end",
     "used": "share of device time that jobs held",
     "efficiency": "useful part of the device-hours: what the jobs would have taken on one device each",
 }

@@ -213,7 +213,10 @@ class _Reserves:
 
 
 def find_horizon_s(now_s: float, plans: Mapping[JobId, Plan]) -> float:
-    """The instant of the last start or growth that a check follows; minus infinity where none is to come."""
+    """The instant of the last start or growth that a check follows; minus infinity where none is to come.
+
+    Read from plans; `plan_reading.write_growths` reads the same from columns.
+    """
     growths_s: list[float] = []
     for plan in plans.values():
         if plan.segments[-1].start_s <= now_s:
@@ -236,7 +239,10 @@ def find_last_followed_s(growths_s: list[float]) -> float:
 def _list_changes(
     working: WorkingCopy, now_s: float, snapshot: Snapshot, plans: Mapping[JobId, Plan], horizon: Horizon
 ) -> Changes:
-    """The planned changes from now to the last growth; first of all every job goes to its planned share."""
+    """The planned changes from now to the last growth; first of all every job goes to its planned share.
+
+    Of the jobs that `plan_reading.write_changing` finds.
+    """
     changes: Changes = defaultdict(dict)
     shares, last_s = working.shares, horizon.until_s
     for job_id in dict.fromkeys([*horizon.changing, *shares]):

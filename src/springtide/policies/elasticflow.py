@@ -8,7 +8,7 @@ so an admitted job is never late. A declined job is not reconsidered.
 
 from springtide.core.decisions import Answer, Decision, JobView, Snapshot, Status
 from springtide.policies.planning import filling
-from springtide.policies.planning.admission import OPEN, Caution, Draft, admit, decide_firmly
+from springtide.policies.planning.admission import Caution, Draft, admit, decide_firmly
 from springtide.policies.planning.columns import make_samples
 from springtide.policies.planning.compilation import compile_kernels
 from springtide.policies.planning.plan_table import PlanTable, is_at_rest
@@ -33,7 +33,7 @@ def propose(table: PlanTable, snapshot: Snapshot, caution: Caution) -> Draft:
             draft.answers[job_id] = decline_size(view, table.devices)
         elif view.job.best_effort:
             draft.answers[job_id] = BEST_EFFORT
-        elif caution in OPEN and admit(table, view):
+        elif caution.admits and admit(table, view):
             draft.answers[job_id] = PROMISED
         else:
             draft.answers[job_id] = decline(view, table)

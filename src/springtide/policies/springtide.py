@@ -20,7 +20,7 @@ from springtide.core.decisions import Answer, Decision, JobView, Offer, Snapshot
 from springtide.core.jobs import JobId
 from springtide.policies.elasticflow import BEST_EFFORT, PROMISED, decline, decline_size, list_best_effort, warm_up
 from springtide.policies.planning import filling
-from springtide.policies.planning.admission import OPEN, Caution, Draft, decide_firmly
+from springtide.policies.planning.admission import Caution, Draft, decide_firmly
 from springtide.policies.planning.best_effort import USAGE, read_usage
 from springtide.policies.planning.forecast import HISTORY, Arrivals, Demand, alone_cost, remember, survey
 from springtide.policies.planning.open_answers import Outlook, plan_candidates, read_outlooks
@@ -73,10 +73,10 @@ def propose(table: PlanTable, snapshot: Snapshot, caution: Caution) -> Draft:
         return draft
     draft.tentative = {view.job.id: view for view in views}
     table.add_all(views)
-    kept = plan_candidates(table, draft.tentative, may_replan=caution in OPEN and are_worth_replanning(table, views))
+    kept = plan_candidates(table, draft.tentative, may_replan=caution.admits and are_worth_replanning(table, views))
     arrivals = list_arrivals(table, views)
     past = remember(snapshot.memory, arrivals)
-    answer_candidates(table, draft, rank_candidates(table, views), kept if caution in OPEN else (), past)
+    answer_candidates(table, draft, rank_candidates(table, views), kept if caution.admits else (), past)
     if arrivals:
         draft.memory = {**snapshot.memory, HISTORY: past}
     return draft

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from time import perf_counter, process_time
 
 from springtide.core.decisions import Answer, JobView
@@ -100,20 +101,30 @@ def replay(run: ReplayRun, chosen: Decide, watchers: Sequence[Observer] = ()) ->
     return sum_up(run, metrics, Timing(perf_counter() - wall_s, process_time() - cpu_s))
 
 
+_sweeping = Lock()
+_found: list[tuple[int, int, int]] = []  # the thresholds before, once for each run that is under way
+
+
 @contextmanager
 def sweep_seldom() -> Iterator[None]:
     """Keep the garbage collector from walking again and again over what lives for the whole run.
 
     What was read before is left out; views, plans and certificates hold no cycles, and go the moment they are replaced.
+    Of runs that overlap in several threads the last to end restores what the first has found.
     """
-    before = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(SWEPT_AFTER, *before[1:])
+    with _sweeping:
+        _found.append(_found[0] if _found else gc.get_threshold())
+        if len(_found) == 1:
+            gc.freeze()
+            gc.set_threshold(SWEPT_AFTER, *_found[0][1:])
     try:
         yield
     finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
+        with _sweeping:
+            before = _found.pop()
+            if not _found:
+                gc.set_threshold(*before)
+                gc.unfreeze()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ said, a finish is what the engine saw.
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from math import ceil, floor, inf
+from math import ceil, floor
 from statistics import fmean, median
 
 from springtide.core.decisions import Answer, JobView, Status
@@ -41,7 +41,7 @@ class SimulationReport:
     avg_jct_s: float | None
     p95_jct_s: float | None
     avg_jct_best_effort_s: float | None
-    worst_wait_s: float | None
+    longest_wait_best_effort_s: float | None
     makespan_s: float
     gpu_utilization: float
     cluster_efficiency: float
@@ -90,7 +90,7 @@ class MetricsObserver(Observer):
     starts: int = 0
     rescales: int = 0
     migrations: int = 0
-    worst_wait_s: float | None = None
+    longest_wait_best_effort_s: float | None = None
     submitted: dict[JobId, float] = field(default_factory=dict)
     admitted: set[JobId] = field(default_factory=set)
     waitlisted: set[JobId] = field(default_factory=set)
@@ -125,13 +125,14 @@ class MetricsObserver(Observer):
                 self.rescales += 1
         elif after.share:
             self.starts += 1
-            if before.first_start_s == inf:
-                self.worst_wait_s = max(self.worst_wait_s or 0.0, after.first_start_s - after.job.submit_s)
 
     def finished(self, last: JobView, final: JobView, now_s: float) -> None:
-        """Note a finish, and settle what was held up to it."""
+        """Note a finish, settle what was held up to it, and how long a best-effort job has held nothing in all."""
         self._settle(last, now_s)
         self.finishes_s[last.job.id] = now_s
+        if final.job.best_effort:
+            waited_s = max(now_s - final.job.submit_s - final.ran_s, 0.0)
+            self.longest_wait_best_effort_s = max(self.longest_wait_best_effort_s or 0.0, waited_s)
 
     def _settle(self, view: JobView, now_s: float) -> None:
         progress = view.progress
@@ -197,7 +198,7 @@ def sum_up(run: ReplayRun, metrics: MetricsObserver, timing: Timing) -> Simulati
         avg_jct_s=fmean(jcts) if jcts else None,
         p95_jct_s=find_percentile(jcts, 0.95) if jcts else None,
         avg_jct_best_effort_s=fmean(best_effort_jcts) if best_effort_jcts else None,
-        worst_wait_s=metrics.worst_wait_s,
+        longest_wait_best_effort_s=metrics.longest_wait_best_effort_s,
         makespan_s=makespan_s,
         gpu_utilization=metrics.device_s / capacity_s if capacity_s else 0.0,
         cluster_efficiency=metrics.single_s / capacity_s if capacity_s else 0.0,

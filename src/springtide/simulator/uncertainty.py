@@ -227,29 +227,29 @@ class Beliefs:
         decision = self.decide(now_s, believed)
         for job_id, answer in decision.answers.items():
             if answer.promised and job_id in decision.promises:
-                self.said[job_id] = self._judge(now_s, job_id, decision.promises[job_id])
+                self.said[job_id] = self._judge(now_s, snapshot.jobs[job_id], decision.promises[job_id])
         allocations = {job_id: pool.widen(devices) for job_id, devices in decision.allocations.items()}
         return replace(decision, allocations=allocations)
 
-    def _judge(self, now_s: float, job_id: JobId, promise: Promise) -> float:
+    def _judge(self, now_s: float, view: JobView, promise: Promise) -> float:
         """The probability that a promise is kept: its plan may take longer by what is left to the deadline.
 
-        What it waits for its first devices does not grow with what it takes on them.
+        Where a job that was measured holds devices, it is known whether they are slow. What it waits for its first
+        devices does not grow with what it takes on them.
         """
-        uncertain, plan = self.uncertain, promise.plan
+        uncertain, plan, job_id = self.uncertain, promise.plan, view.job.id
         begins_s = next((max(part.start_s, now_s) for part in plan.segments if part.share), now_s)
         planned_s = plan.finish_s - begins_s
         if planned_s <= 0:
             return 1.0
         room = (promise.deadline_s - begins_s) / planned_s
         reserve = self._reserves.get(job_id, NO_RESERVE)
-        if job_id in self._learned:
-            return find_chance(room, reserve, uncertain.steps_error, uncertain.confidence)
         slow, planned = self.speeds, self._bases[job_id].planned
-        fast = find_chance(room / planned, reserve, uncertain.spread, uncertain.confidence)
-        if not slow.share:
+        spread = uncertain.steps_error if job_id in self._learned else uncertain.spread
+        fast = find_chance(room / planned, reserve, spread, uncertain.confidence)
+        if not slow.share or (job_id in self._learned and view.share):
             return fast
-        late = find_chance(room * slow.factor / planned, reserve, uncertain.spread, uncertain.confidence)
+        late = find_chance(room * slow.factor / planned, reserve, spread, uncertain.confidence)
         return fast + slow.share * (late - fast)
 
     def _find_pool(self) -> Pool:
@@ -273,7 +273,11 @@ class Beliefs:
             self.speeds.note(factor, self.uncertain.speed_error)
             if not isclose(factor, known, rel_tol=1e-9):
                 measured = replace(stated, curve=stated.curve.scaled(factor))
-                self._rest_on(replace(self.uncertain, speed_error=0.0).expect(measured), 1.0)
+                learnt = replace(self.uncertain, speed_error=0.0).expect(measured)
+                if view.promise is None:
+                    self._rest_on(learnt, 1.0)
+                else:
+                    self._keep_reserve(learnt)
                 changed = True
         return changed
 
@@ -302,6 +306,11 @@ class Beliefs:
         """Believe this of a job, with the reserve for faults that was seen to be needed up to now."""
         self._bases[job.id] = Basis(job, self.log.failures, planned)
         self._known[job.id] = self._reserve(job)
+
+    def _keep_reserve(self, job: Job) -> None:
+        """Believe this of a promised job, with the part of its work in reserve that its promise was made with."""
+        self._bases[job.id] = self._bases[job.id]._replace(job=job, planned=1.0)
+        self._known[job.id] = replace(job, work=job.work / (1.0 - self._reserves[job.id].reserved))
 
     def _believe(self, now_s: float, view: JobView, pool: Pool) -> JobView:
         job = self._known[view.job.id]

@@ -1,5 +1,6 @@
 """How jobs without a deadline share devices: who starts, who grows, who is favoured, and that nobody starves."""
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -14,6 +15,7 @@ from springtide.policies.planning.best_effort import (
     STARVED_S,
     USAGE,
     Usage,
+    keep_held,
     next_starving_s,
     read_usage,
     share_out,
@@ -150,3 +152,27 @@ def test_jobs_that_are_equal_but_for_a_pause_do_not_trade_devices() -> None:
     assert share_out(0.0, [ahead, behind], 3, None) == {"ahead": 1, "behind": 2}
     clearly_ahead = run_on(wait("ahead", 199_900.0, 0, bent, overhead=pause), 1)
     assert share_out(0.0, [clearly_ahead, behind], 3, None) == {"ahead": 2, "behind": 1}
+
+
+def test_nobody_stops_for_an_urgent_job_that_cannot_start() -> None:
+    running = [run_on(wait(f"small-{index}", 1e9, index, submit_s=STARVED_S), 1, STARVED_S) for index in range(4)]
+    gang, single = wait("gang", 100.0, 4, Curve((8,), (8.0,))), wait("single", 100.0, 5, submit_s=1.0)
+    assert keep_held(STARVED_S + 1, running, 4, [gang], clears=True) == {view.job.id: 1 for view in running}
+    assert keep_held(STARVED_S + 1, running, 4, [gang, single], clears=True) == {"single": 1}
+
+
+def test_who_has_starved_and_runs_keeps_its_least_share_before_others_keep_more() -> None:
+    important, starved = run_on(wait("important", 1e9, priority=1), 4), run_on(wait("starved", 1e9, 1), 1)
+    late_s = STARVED_S + 1
+    views = [replace(view, progress=replace(view.progress, since_s=late_s)) for view in (important, starved)]
+    assert keep_held(late_s, views, 4) == {"important": 2, "starved": 1}
+
+
+def test_the_planner_is_woken_when_one_that_has_starved_goes_before_one_that_runs() -> None:
+    started_s = STARVED_S + 10.0
+    runs, waits = run_on(wait("runs", 1e9), 1, started_s), wait("waits", 1e9, 1, submit_s=5.0)
+    over_s = next_starving_s(started_s, [runs, waits], {runs.job.id: 1})
+    assert over_s == pytest.approx(started_s + STARVED_S + 5.0, abs=0.01)
+    assert share_out(over_s - 1.0, [runs, waits], 1, None) == {"runs": 1}
+    assert share_out(over_s, [runs, waits], 1, None) == {"waits": 1}
+    assert next_starving_s(over_s, [runs, waits], {runs.job.id: 1}) == inf

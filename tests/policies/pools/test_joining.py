@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from math import inf
 
 import pytest
@@ -205,3 +206,15 @@ def test_nobody_waits_longer_than_three_days_on_several_types() -> None:
     diary = run(*jobs, make_job(8, 10, 1), check=False)
     assert diary.mixes["i"][0][0] == 1 + STARVED_S
     assert min(diary.finishes.values()) == diary.finishes["i"]
+
+
+def test_those_who_have_starved_take_turns_on_several_types() -> None:
+    """Eight jobs of 30 days run; eight others starve and take all devices; then the first starve once more."""
+    jobs = [make_job(index, 30 * 86_400.0, submit_s=float(index // 8)) for index in range(16)]
+    mixes = run(*jobs, check=False).mixes
+    assert mixes["i"][0][0] == 1 + STARVED_S
+    stopped_s, resumed_s = mixes["a"][1][0], mixes["a"][2][0]
+    assert stopped_s == 1 + STARVED_S
+    assert resumed_s == pytest.approx(3 * STARVED_S, abs=2.0)
+    turns_s = [at_s for at_s, _ in mixes["a"]]
+    assert min(later - earlier for earlier, later in pairwise(turns_s)) >= STARVED_S

@@ -50,7 +50,7 @@ class DraftJob:
     since_s: float = 0.0  # from when on the work left falls at this rate
     must_change: bool = False  # it holds devices that it is to leave
     is_kept: bool = False  # in this round it keeps what it holds
-    is_starved: bool = False  # it has waited so long that others of its priority stop for it
+    starving: float = inf  # its place among those that have waited too long: later ones of its priority stop for it
 
     @property
     def size(self) -> int:
@@ -91,7 +91,7 @@ class DraftJob:
             self.rate,
             self.since_s,
             self.must_change,
-            is_starved=self.is_starved,
+            starving=self.starving,
         )
 
     def begin(self, now_s: float) -> None:

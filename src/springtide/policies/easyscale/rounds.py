@@ -115,11 +115,11 @@ def stop_one(draft: DraftAllocation, entry: DraftJob) -> bool:
 
 
 def is_below(victim: DraftJob, entry: DraftJob) -> bool:
-    """Whether a job stops for another: one with a guarantee, of a higher priority, or of its own that has starved."""
+    """Whether a job stops for another: one with a guarantee, of a higher priority, or of its own that starved first."""
     if entry.speeds.guaranteed:
         return True
     lead = entry.view.job.priority - victim.view.job.priority
-    return lead > 0 or (lead == 0 and entry.is_starved and not victim.is_starved)
+    return lead > 0 or (lead == 0 and entry.starving < victim.starving)
 
 
 def grow_shortest(draft: DraftAllocation, limits: Mapping[str, int]) -> None:

@@ -9,6 +9,7 @@ afresh.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from itertools import accumulate
 from math import inf
 from typing import Any, TypeAlias
 
@@ -28,6 +29,7 @@ from springtide.policies.planning.best_effort import (
     find_urgent,
     keep_held,
     next_starving_s,
+    seat_starved,
     share_out,
     write_usage,
 )
@@ -59,6 +61,26 @@ class Caution(IntEnum):
     ALONE = 5  # the same, and whoever is not promised leaves its devices, to start again a moment later where it fits
     ANYHOW = 6  # follow the plans in force, whoever must be moved
 
+    @property
+    def admits(self) -> bool:
+        """Whether newcomers may be promised and spare devices handed out: never without the check on devices."""
+        return self <= Caution.STEADY
+
+    @property
+    def shares_anew(self) -> bool:
+        """Whether jobs that are not promised may get more than they hold, and others move for them."""
+        return self is Caution.GROW
+
+    @property
+    def checks(self) -> bool:
+        """Whether what is planned must be followed on devices."""
+        return self not in (Caution.UNCHECKED, Caution.ALONE, Caution.ANYHOW)
+
+    @property
+    def unpromised_leave(self) -> bool:
+        """Whether all who are not promised leave their devices."""
+        return self is Caution.ALONE
+
 
 @dataclass(frozen=True, slots=True)
 class Seating:
@@ -66,7 +88,7 @@ class Seating:
 
     First nobody stops for whom there are devices by count. If a promised job would have to move, those who come after
     the urgent ones stop, too, and if that does not help, those for whom it would have to are `blocked`: one after the
-    other, and after a few all of them, because each costs a proposal.
+    other, and after a few all of them, because each costs a proposal; they stay so in more cautious proposals.
     """
 
     blocked: frozenset[JobId] = frozenset()
@@ -105,20 +127,18 @@ class Draft:
 SEATINGS = 4  # of urgent jobs that are tried before all of them wait for devices that nobody must leave
 AGAIN_S = 1.0  # after which those that left for promised jobs are seated again
 LITTLE_SLACK = 0.1  # of the time to its deadline: a promised job with less goes before best-effort work
-# the steps at which newcomers may be admitted: never without the check on devices
-OPEN = (Caution.GROW, Caution.STEADY)
 
 Propose: TypeAlias = Callable[[PlanTable, Snapshot, Caution], Draft]
 
 
 def decide_firmly(now_s: float, snapshot: Snapshot, propose: Propose) -> Decision:
     """The boldest decision among what is proposed that keeps every promise on real devices."""
-    draft = Draft()
+    draft, tried = Draft(), Seating()
     for caution in Caution:
         unpromised = draft.tentative or (draft.best_effort and draft.by_size)
         if caution in (Caution.STEADY, Caution.ALONE) and not unpromised:
             continue  # it would be the proposal before
-        seating: Seating | None = Seating()
+        seating: Seating | None = replace(tried, clears=False)
         while seating is not None:
             table = open_table(now_s, snapshot)
             draft = propose(table, snapshot, caution)
@@ -129,7 +149,7 @@ def decide_firmly(now_s: float, snapshot: Snapshot, propose: Propose) -> Decisio
             decision = conclude(table, snapshot, draft, caution)
             if decision is not None:
                 return replace(decision, promises={**decision.promises, **reserved}) if reserved else decision
-            seating = seating.follow(draft)
+            tried, seating = seating, seating.follow(draft)
     raise AssertionError("plans are followed anyhow")
 
 
@@ -162,9 +182,10 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     those that wait for an answer certify nothing: they are dropped again, and found anew each time.
     """
     promised = _list_promised(table, draft)
-    if caution is not Caution.GROW:
-        _hold_still(table, draft, leaves=caution is Caution.ALONE)
-    growing = active_rows(table)
+    if not caution.shares_anew:
+        _hold_still(table, draft, leaves=caution.unpromised_leave)
+    stopping = _give_way_to_starved(table, draft) if caution < Caution.ALONE else []
+    growing = rows_but(table, stopping)
     if draft.best_effort and draft.by_size:
         _seat_by_size(table, draft, promised, caution)
     elif draft.best_effort:
@@ -175,10 +196,10 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     # What the plans need is kept beside what they grow to: placement skips growth that would need a move, and a job
     # whose growth is skipped goes back to the plan it needs, which is part of the old certificate.
     needed = table.columns
-    if draft.best_effort and draft.by_size and caution not in (Caution.GROW, Caution.ALONE):
+    if draft.best_effort and draft.by_size and not (caution.shares_anew or caution.unpromised_leave):
         needed = copy_plans(table.columns)
         _start_waiting(table, draft)
-    spare = int(table.capacity.free[0]) if caution in OPEN else 0
+    spare = int(table.capacity.free[0]) if caution.admits else 0
     if spare > 0 and len(growing):
         needed = copy_plans(table.columns) if needed is table.columns else needed
         filling.grow(table.capacity, table.columns, growing, spare, draft.patience, table.trial)
@@ -189,7 +210,7 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     final = _settle_moves(table, placement, decision)
     change_s, grows = filling.look_ahead(table.columns, promised, table.now_s)
     # If no plan starts or grows later, devices only come free, and what is placed now is all there is to place.
-    checks = grows and caution not in (Caution.UNCHECKED, Caution.ALONE)
+    checks = grows and caution.checks
     draft.pushing = frozenset(placement.pushing).intersection(draft.urgent)
     unchecked = caution is Caution.UNCHECKED and draft.pushing
     if caution is not Caution.ANYHOW and (
@@ -200,7 +221,9 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     ):
         return None
     final = final or _postpone(table, placement, decision)
-    wake_at_s = min(draft.wake_at_s, change_s, tentative_s)
+    # whoever has moved may have left a place for those that were left out
+    again_s = table.now_s + AGAIN_S if draft.seating.blocked and placement.allocations else inf
+    wake_at_s = min(draft.wake_at_s, change_s, tentative_s, again_s)
     memory = _remember_usage(snapshot, draft, placement)
     return replace(final, allocations=placement.allocations, wake_at_s=wake_at_s, memory=memory, cache=table)
 
@@ -235,9 +258,26 @@ def _hold_still(table: PlanTable, draft: Draft, leaves: bool) -> None:
                 filling.occupy(table.capacity, columns, row, 1)
 
 
+def _give_way_to_starved(table: PlanTable, draft: Draft) -> list[JobId]:
+    """Stop jobs that wait for an answer, the latest first, until starved best-effort jobs have room; returns which."""
+    if not draft.tentative or not draft.by_size:
+        return []
+    columns, rows = table.columns, table.rows
+    held = {name: filling.share_now(columns, rows[name], table.now_s) for name in reversed(draft.tentative)}
+    holding = [name for name, share in held.items() if share]
+    left = accumulate([held[name] for name in holding], initial=int(table.capacity.free[0]))
+    waiting = [view for view in draft.best_effort if view.job.id not in draft.seating.blocked]
+    seated = seat_starved(table.now_s, waiting, left)
+    stopping = holding[: seated.index(max(seated))]
+    for name in stopping:
+        filling.occupy(table.capacity, columns, rows[name], -1)
+        clear_plans(columns, rows[name])
+    return stopping
+
+
 def _seat_in_order(table: PlanTable, draft: Draft, promised: Ints, caution: Caution) -> None:
     """Rows for the best-effort jobs, each planned in turn at its least share on what is left."""
-    if caution is Caution.GROW:
+    if caution.shares_anew:
         _make_way(table, promised, draft.best_effort)
     rows = table.add_all(draft.best_effort)
     filling.fill_each(table.capacity, table.columns, rows, np.zeros(len(rows), np.int64))
@@ -246,17 +286,17 @@ def _seat_in_order(table: PlanTable, draft: Draft, promised: Ints, caution: Caut
 
 def _seat_by_size(table: PlanTable, draft: Draft, promised: Ints, caution: Caution) -> None:
     """Rows for the best-effort jobs, with plans on what is left; promised jobs with little slack grow before them."""
-    if caution in OPEN:
+    if caution.admits:
         tight = _are_tight(table, promised)
         spare = int(table.capacity.free[0])
         if spare > 0 and tight.any():
             _grow_tight(table, draft, promised[tight], spare)
-        if caution is Caution.GROW:
+        if caution.shares_anew:
             _make_way(table, promised[~tight], draft.best_effort, keeps_slack=True)
     spare = int(table.capacity.free[0])
-    if caution is Caution.GROW:
+    if caution.shares_anew:
         chosen = share_out(table.now_s, draft.best_effort, spare, draft.usage)
-    elif caution is Caution.ALONE:
+    elif caution.unpromised_leave:
         chosen = {}
     else:
         chosen = _keep_seats(table, draft, spare, caution)

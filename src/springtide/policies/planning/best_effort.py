@@ -12,6 +12,7 @@ of a project count as one. Priorities and long waits come before all that, for t
 a promise needs are not its business.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -20,6 +21,7 @@ from typing import Any
 
 from springtide.core.decisions import JobView
 from springtide.core.jobs import JobId
+from springtide.placement.move_costs import ROUNDING_S
 
 STARVED_S = 3 * 86_400.0  # a job that has waited so long in all runs before others of its priority
 HALF_LIFE_S = 86_400.0  # after which device-seconds count half in fair sharing
@@ -76,7 +78,7 @@ def share_out(now_s: float, views: Sequence[JobView], devices: int, usage: Usage
     """The share of each job that gets devices, given how many there are for all of them."""
     weights = weigh_jobs(now_s, views, usage)
     queue: list[tuple[float, float, float, int, int]] = [
-        (*rank(view, now_s), -weights[position], position, 0) for position, view in enumerate(views)
+        (*rank_steadily(view, now_s), -weights[position], position, 0) for position, view in enumerate(views)
     ]
     heapify(queue)
     chosen: dict[JobId, int] = {}
@@ -112,9 +114,32 @@ def rank(view: JobView, now_s: float) -> tuple[float, float]:
 
 
 def rank_steadily(view: JobView, now_s: float) -> tuple[float, float]:
-    """The same where nobody moves without need: who starved and runs gives way to who has starved as long again."""
+    """The same where nobody pauses without need: who starved and runs gives way to who starved `STARVED_S` before."""
     first, starving_s = rank(view, now_s)
     return first, starving_s - STARVED_S if view.share else starving_s
+
+
+def seat_starved(now_s: float, views: Sequence[JobView], devices: Iterable[int]) -> list[tuple[int, int]]:
+    """For each number of devices: of how many that have starved the least share fits behind those that go first.
+
+    And how many devices they take together with those. One pair stands for all numbers where nobody has starved.
+    """
+    if all(starves_at_s(view, now_s) > now_s for view in views):
+        return [(0, 0)]  # the usual case
+    ranked = sorted(views, key=lambda view: rank_steadily(view, now_s))
+    wants = [(view.job.curve.levels[0], starves_at_s(view, now_s) <= now_s) for view in ranked]
+    while wants and not wants[-1][1]:
+        del wants[-1]
+    return [_seat_in_turn(wants, left) for left in devices]
+
+
+def _seat_in_turn(wants: Iterable[tuple[int, bool]], devices: int) -> tuple[int, int]:
+    seated = taken = 0
+    for least, has_starved in wants:
+        if taken + least <= devices:
+            taken += least
+            seated += has_starved
+    return seated, taken
 
 
 def find_urgent(now_s: float, views: Iterable[JobView]) -> list[JobView]:
@@ -132,27 +157,39 @@ def keep_held(
 ) -> dict[JobId, int]:
     """What each job holds, or the most of it that is left, the important first: nobody else moves.
 
-    Jobs that hold nothing and are `urgent` get their least share before others keep more than theirs, and before those
-    that come after them keep anything; if it `clears`, none of those after the first of them does.
+    Jobs that hold nothing and are `urgent`, and those that have starved and run, get their least share before others
+    keep more than theirs, and before those that come after them keep anything; if it `clears`, none of those after the
+    first urgent one that starts does.
     """
     running = sorted([view for view in views if view.share], key=lambda view: rank_steadily(view, now_s))
-    if urgent and clears:
-        running = [view for view in running if rank_steadily(view, now_s) <= rank_steadily(urgent[0], now_s)]
-    chosen: dict[JobId, int] = {}
-    if urgent:
-        last = rank_steadily(urgent[-1], now_s)
-        ahead = [view for view in running if rank_steadily(view, now_s) <= last]
-        for view in sorted([*ahead, *urgent], key=lambda view: rank_steadily(view, now_s)):
-            least = view.job.curve.levels[0]
-            if least <= devices and (not view.share or least <= view.share):
-                chosen[view.job.id] = least
-                devices -= least
+    chosen = seat_first(now_s, running, devices, urgent)
+    starting = [view for view in urgent if view.job.id in chosen]
+    if starting and clears:
+        first = rank_steadily(starting[0], now_s)
+        running = [view for view in running if rank_steadily(view, now_s) <= first]
+        chosen = seat_first(now_s, running, devices, urgent)
+    devices -= sum(chosen.values())
     for view in running:
         held = chosen.pop(view.job.id, 0)
         fitting = [share for share in view.job.curve.levels if share <= min(view.share, devices + held)]
         if fitting:
             chosen[view.job.id] = fitting[-1]
             devices -= fitting[-1] - held
+    return chosen
+
+
+def seat_first(now_s: float, running: Sequence[JobView], devices: int, urgent: Sequence[JobView]) -> dict[JobId, int]:
+    """The least shares of the urgent jobs and of those that have starved and run, and of all that come before one."""
+    ranks = {view.job.id: rank_steadily(view, now_s) for view in (*running, *urgent)}
+    pressing = [*urgent, *(view for view in running if starves_at_s(view, now_s) <= now_s)]
+    last = max((ranks[view.job.id] for view in pressing), default=(-inf, -inf))
+    ahead = [view for view in (*running, *urgent) if ranks[view.job.id] <= last]
+    chosen: dict[JobId, int] = {}
+    for view in sorted(ahead, key=lambda view: ranks[view.job.id]):
+        least = view.job.curve.levels[0]
+        if least <= devices and (not view.share or least <= view.share):
+            chosen[view.job.id] = least
+            devices -= least
     return chosen
 
 
@@ -171,9 +208,19 @@ def starves_at_s(view: JobView, now_s: float) -> float:
 
 
 def next_starving_s(now_s: float, views: Iterable[JobView], chosen: Mapping[JobId, int]) -> float:
-    """When the next of those that get nothing goes first."""
-    times_s = (starves_at_s(view, now_s) for view in views if view.job.id not in chosen)
-    return min((at_s for at_s in times_s if at_s > now_s), default=inf)
+    """When the next of those that get nothing has starved, or goes before one that has starved and runs."""
+    waiting_s: list[float] = []
+    running_s: list[float] = []
+    for view in views:
+        (running_s if view.job.id in chosen else waiting_s).append(starves_at_s(view, now_s))
+    times_s = [at_s for at_s in waiting_s if at_s > now_s]
+    starved_s = sorted([at_s for at_s in running_s if at_s <= now_s])
+    for since_s in waiting_s if starved_s else ():
+        # the instant of one that runs comes later as long as it runs: who is overtaken next has the latest before that
+        position = bisect_left(starved_s, since_s + STARVED_S)
+        if since_s <= now_s and position:
+            times_s.append(now_s + since_s + STARVED_S - starved_s[position - 1] + ROUNDING_S)
+    return min(times_s, default=inf)
 
 
 def weigh_jobs(now_s: float, views: Sequence[JobView], usage: Usage | None) -> list[float]:

@@ -27,8 +27,8 @@ from springtide.policies.planning.best_effort import (
     Usage,
     next_starving_s,
     rank,
+    rank_steadily,
     read_usage,
-    starves_at_s,
     weigh_jobs,
     write_usage,
 )
@@ -207,7 +207,7 @@ def share_out(now_s: float, views: Iterable[JobView], free: Mix) -> dict[JobId, 
                 device_type for device_type in list_device_types(view, view.job.typed) if device_type in free
             )
             entry = draft_job(now_s, view, view.job.typed, device_types, view.job.typed.blend is not None)
-            entry.is_starved = starves_at_s(view, now_s) <= now_s
+            _, entry.starving = rank_steadily(view, now_s)
             draft.enter(entry)
     for device_type in draft.free:
         yield_devices(draft, device_type)

@@ -15,7 +15,6 @@ from springtide.core.curves import Curve
 from springtide.core.decisions import Changes, Decision, JobView, Snapshot, Status
 from springtide.core.jobs import Job, JobId
 from springtide.placement.type_pools import Pool, pools_of
-from springtide.policies.planning.admission import OPEN as ADMITTING
 from springtide.policies.planning.admission import Caution, Draft, Propose, admit, decide_firmly
 from springtide.policies.planning.plan_table import PlanTable
 from springtide.policies.pools.partition import MEMORY, PoolCache, can_run, narrow_member
@@ -103,7 +102,7 @@ def receive(
 
     Promised jobs grow into spare devices only if no best-effort job wants them.
     """
-    if caution in ADMITTING:
+    if caution.admits:
         for view in coming:
             admit(table, view)
     draft = propose(table, inside, caution)
