@@ -1,4 +1,4 @@
-"""The page that asks what if, from the same policy and without side effects; and submits what was asked."""
+"""The Ask page: what would a job be told if it were submitted? Asked without side effects, then submitted or not."""
 
 from typing import Any
 
@@ -6,11 +6,10 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from springtide.client.replies import JobInfo
-from springtide.control.storage.records import UserRecord
 from springtide.core.job_file import JobFile
 from springtide.dashboard import rendering
-from springtide.dashboard.api_line import ApiLine, ApiRefusal
 from springtide.dashboard.ask_view import TERMS, AskReply, Question, build_reply, start_question
+from springtide.dashboard.in_process_api import ApiRefusal, InProcessApi, open_api
 from springtide.dashboard.posted_forms import read_form
 from springtide.errors import JobError, SpringtideError
 
@@ -20,33 +19,29 @@ MOST_BASES = 200
 def add_ask_pages(app: FastAPI) -> None:
     """Ask, and submit."""
 
-    def open_line(request: Request) -> ApiLine:
-        user: UserRecord = request.state.user
-        return ApiLine(app, user)
-
     async def show(request: Request, question: Question | None, **more: Any) -> Response:
-        line = open_line(request)
-        total = (await line.get("board", limit="1", lanes="false"))["devices"]["total"]
-        values = {"title": "Ask", "question": question, "bases": await list_bases(line), "reply": None, "problem": ""}
+        api = open_api(app, request)
+        total = (await api.get("board", limit="1", lanes="false"))["devices"]["total"]
+        values = {"title": "Ask", "question": question, "bases": await list_bases(api), "reply": None, "problem": ""}
         values |= {"most_devices": max(2, total)}  # a slider from one to one could not be dragged
         return rendering.answer_page(request, "ask.html", **(values | more))
 
     @app.get("/ask", include_in_schema=False)
     async def open_question(request: Request) -> Response:
-        line, ref = open_line(request), request.query_params.get("job", "")
-        bases = await list_bases(line)
+        api, ref = open_api(app, request), request.query_params.get("job", "")
+        bases = await list_bases(api)
         if not ref and not bases:
             return await show(request, None)
         try:
-            question = start_question(JobInfo.read(await line.get("jobs", ref or bases[0].id)))
-            return await show(request, question, **await find_reply(line, question))
+            question = start_question(JobInfo.read(await api.get("jobs", ref or bases[0].id)))
+            return await show(request, question, **await find_reply(api, question))
         except SpringtideError as error:
             return await show(request, None, problem=str(error))
 
     @app.post("/ask", include_in_schema=False)
     async def answer_question(request: Request) -> Response:
         question = read_question(await read_form(request))
-        found = await find_reply(open_line(request), question)
+        found = await find_reply(open_api(app, request), question)
         if request.headers.get("hx-request"):
             return rendering.send_html(request, rendering.render("part_answer.html", question=question, **found))
         return await show(request, question, **found)
@@ -57,19 +52,19 @@ def add_ask_pages(app: FastAPI) -> None:
 
     @app.post("/ask/submit", include_in_schema=False)
     async def submit(request: Request) -> Response:
-        line, form = open_line(request), await read_form(request)
+        api, form = open_api(app, request), await read_form(request)
         question = read_question(form)
         try:
-            body = await write_request(line, question)
-            job = JobInfo.read(await line.post("jobs", body=body))
+            body = await write_request(api, question)
+            job = JobInfo.read(await api.post("jobs", body=body))
         except SpringtideError as error:
             return await show(request, question, problem=str(error))
         return rendering.go_to(f"/jobs/{job.id}")
 
 
-async def list_bases(line: ApiLine) -> list[JobInfo]:
+async def list_bases(api: InProcessApi) -> list[JobInfo]:
     """The jobs whose code can be used, the newest of each name."""
-    jobs = [JobInfo.read(one) for one in (await line.get("jobs", limit=str(MOST_BASES)))["jobs"]]
+    jobs = [JobInfo.read(one) for one in (await api.get("jobs", limit=str(MOST_BASES)))["jobs"]]
     return list({job.name: job for job in jobs[::-1]}.values())[::-1]
 
 
@@ -78,7 +73,7 @@ def read_question(form: dict[str, str]) -> Question:
     return Question(form.get("base", ""), form.get("file", ""), {name: form.get(name, "") for name in TERMS})
 
 
-async def write_request(line: ApiLine, question: Question) -> dict[str, Any]:
+async def write_request(api: InProcessApi, question: Question) -> dict[str, Any]:
     """The question as the API takes it: the job, and the code of the job it starts from."""
     job = question.read_job()
     if job.secrets:
@@ -86,7 +81,7 @@ async def write_request(line: ApiLine, question: Question) -> dict[str, Any]:
         raise JobError(
             f"this job needs the secrets {names}, which a browser does not send; submit it with: springtide submit"
         )
-    base = JobInfo.read(await line.get("jobs", question.base))
+    base = JobInfo.read(await api.get("jobs", question.base))
     return {"job": write_job(job), "archive": base.code_hash}
 
 
@@ -95,12 +90,12 @@ def write_job(job: JobFile) -> dict[str, Any]:
     return job.model_dump(mode="json", exclude_defaults=True)
 
 
-async def find_reply(line: ApiLine, question: Question) -> dict[str, AskReply | str | None]:
+async def find_reply(api: InProcessApi, question: Question) -> dict[str, AskReply | str | None]:
     """The reply to a question, or what is wrong with it."""
     try:
-        body = await write_request(line, question)
-        document = await line.post("plan", body=body | {"compare": True})
-        board = await line.get("board", limit="1", lanes="false")
+        body = await write_request(api, question)
+        document = await api.post("plan", body=body | {"compare": True})
+        board = await api.get("board", limit="1", lanes="false")
         return {"reply": build_reply(document, board["now_s"]), "problem": ""}
     except (JobError, ApiRefusal) as error:
         return {"reply": None, "problem": str(error)}

@@ -1,4 +1,4 @@
-"""What if: a job file with some terms changed, the answer it would get, and what that changes for others; as values."""
+"""The Ask page as values: a job file with some terms changed, the answer it would get, and what changes for others."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What moves, sent to open pages as it moves: one drawing for all who look at the same, as server-sent events.
+"""Open pages kept up to date by server-sent events: what changes is drawn once for all who look at the same.
 
 A page that is drawn slowly is drawn less often, so that looking costs a bounded part of one processor.
 """

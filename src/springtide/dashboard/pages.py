@@ -10,10 +10,10 @@ from springtide.control.api.guard import PageRules, find_user, write_error
 from springtide.control.api.sessions import SESSION_S, Pulse, Sessions, name_cookie, read_cookie
 from springtide.control.storage.records import UserRecord
 from springtide.dashboard import rendering
-from springtide.dashboard.api_line import ApiLine, ApiRefusal
 from springtide.dashboard.api_reference import read_operations
 from springtide.dashboard.ask_pages import add_ask_pages
 from springtide.dashboard.assets import FOR_EVER, load_assets
+from springtide.dashboard.in_process_api import ApiRefusal, open_api
 from springtide.dashboard.live import Hub
 from springtide.dashboard.posted_forms import find_next, read_form
 from springtide.dashboard.screens import SCREENS, Screen, read_report
@@ -37,12 +37,6 @@ def add_pages(app: FastAPI, sessions: Sessions, pulse: Pulse) -> PageRules:
     add_reference(app)
     add_rest(app)
     return PageRules(MOST_FORM_BYTES, rendering.write_refusal)
-
-
-def open_line(app: FastAPI, request: Request) -> ApiLine:
-    """The API as who looks has it."""
-    user: UserRecord = request.state.user
-    return ApiLine(app, user)
 
 
 def add_sign_in(app: FastAPI, sessions: Sessions) -> None:
@@ -117,7 +111,7 @@ def add_report(app: FastAPI) -> None:
 
     @app.get("/report", include_in_schema=False)
     async def show_report(request: Request) -> Response:
-        values = await read_report(open_line(app, request), request)
+        values = await read_report(open_api(app, request), request)
         return rendering.answer_page(request, "report.html", title="Report", **values)
 
 
@@ -135,7 +129,7 @@ def show_screen(app: FastAPI, screen: Screen) -> Handler:
 
     async def show(request: Request) -> Response:
         try:
-            values = await screen.read(open_line(app, request), request)
+            values = await screen.read(open_api(app, request), request)
         except SpringtideError as error:
             return show_problem(request, error)
         return rendering.answer_page(request, screen.template, title=screen.name(values), **values)
@@ -147,21 +141,21 @@ def stream_screen(app: FastAPI, hub: Hub, screen: Screen) -> Handler:
     """The handler that sends what moves on a screen."""
 
     async def stream(request: Request) -> Response:
-        line = open_line(app, request)
+        api = open_api(app, request)
 
         async def draw() -> dict[str, str]:
             try:
-                values = await screen.read(line, request)
+                values = await screen.read(api, request)
             except SpringtideError as error:
                 return {screen.part: rendering.render("part_gone.html", part=screen.part, sentence=str(error))}
-            return {screen.part: rendering.render(screen.part_template, user=line.user, **values)}
+            return {screen.part: rendering.render(screen.part_template, user=api.user, **values)}
 
         identify: Callable[[], UserRecord | None] = request.state.identify
 
         def is_welcome() -> bool:
-            return identify() == line.user  # nobody once the session has ended, another once rights have changed
+            return identify() == api.user  # nobody once the session has ended, another once rights have changed
 
-        key = (repr(line.user), request.url.path, request.url.query)
+        key = (repr(api.user), request.url.path, request.url.query)
         packed = "gzip" in request.headers.get("accept-encoding", "")
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Vary": "Accept-Encoding"}
         headers |= {"Content-Encoding": "gzip"} if packed else {}
@@ -182,7 +176,7 @@ def add_actions(app: FastAPI) -> None:
 
     async def act(request: Request, where: str, *parts: str, **body: object) -> Response:
         try:
-            await open_line(app, request).post(*parts, body=body)
+            await open_api(app, request).post(*parts, body=body)
         except SpringtideError as error:
             return show_problem(request, error)
         return rendering.go_to(where)

@@ -8,9 +8,8 @@ from urllib.parse import parse_qsl
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
-from springtide.control.storage.records import UserRecord
 from springtide.dashboard import rendering
-from springtide.dashboard.api_line import ApiLine
+from springtide.dashboard.in_process_api import InProcessApi, open_api
 from springtide.dashboard.studies.cloud_view import build_rental
 from springtide.dashboard.studies.rental_study import MOST_POINTS_BYTES, list_packaged, write_packaged
 from springtide.dashboard.studies.simulate_view import build_simulation, write_csv
@@ -53,7 +52,7 @@ class StudyPage:
     part: str
     start: Fields
     choices: dict[str, Any]
-    ask: Callable[[ApiLine, Fields], Awaitable[Any]]
+    ask: Callable[[InProcessApi, Fields], Awaitable[Any]]
 
 
 def add_study_pages(app: FastAPI) -> None:
@@ -77,12 +76,6 @@ def add_study_pages(app: FastAPI) -> None:
     add_downloads(app)
 
 
-def open_line(app: FastAPI, request: Request) -> ApiLine:
-    """The API as who looks has it."""
-    user: UserRecord = request.state.user
-    return ApiLine(app, user)
-
-
 def show_start(page: StudyPage) -> Callable[[Request], Awaitable[Response]]:
     """The handler of a form that was not sent yet."""
 
@@ -100,7 +93,7 @@ def show_answer(app: FastAPI, page: StudyPage) -> Callable[[Request], Awaitable[
         fields = await read_fields(request, page.start)
         study, problem = None, ""
         try:
-            study = await page.ask(open_line(app, request), fields)
+            study = await page.ask(open_api(app, request), fields)
         except SpringtideError as error:
             problem = str(error)
         if request.headers.get("hx-request"):
@@ -124,7 +117,7 @@ def add_downloads(app: FastAPI) -> None:
     async def save_table(request: Request) -> Response:
         try:
             body = write_simulation(await read_fields(request, SIMULATE))
-            document = await open_line(app, request).post("simulations", body=body)
+            document = await open_api(app, request).post("simulations", body=body)
         except SpringtideError as error:
             return refuse(request, error)
         return send(write_csv(document), "text/csv", "runs.csv")
@@ -133,7 +126,7 @@ def add_downloads(app: FastAPI) -> None:
     async def save_picture(request: Request) -> Response:
         try:
             body = write_simulation(await read_fields(request, SIMULATE))
-            picture = await open_line(app, request).post_bytes("simulations", "picture", body=body)
+            picture = await open_api(app, request).post_bytes("simulations", "picture", body=body)
         except SpringtideError as error:
             return refuse(request, error)
         return send(picture, "image/png", "runs.png")
@@ -151,9 +144,9 @@ async def read_fields(request: Request, start: Fields) -> Fields:
     }
 
 
-async def simulate(line: ApiLine, fields: Fields) -> Any:
+async def simulate(api: InProcessApi, fields: Fields) -> Any:
     """The answer to the form of a simulation."""
-    return build_simulation(await line.post("simulations", body=write_simulation(fields)))
+    return build_simulation(await api.post("simulations", body=write_simulation(fields)))
 
 
 def write_simulation(fields: Fields) -> Document:
@@ -171,9 +164,9 @@ def write_simulation(fields: Fields) -> Document:
     }
 
 
-async def search(line: ApiLine, fields: Fields) -> Any:
+async def search(api: InProcessApi, fields: Fields) -> Any:
     """The answer to the form of a rental."""
-    return build_rental(await line.post("rentals", body=write_rental(fields)))
+    return build_rental(await api.post("rentals", body=write_rental(fields)))
 
 
 def write_rental(fields: Fields) -> Document:

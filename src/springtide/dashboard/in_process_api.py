@@ -1,10 +1,12 @@
-"""The pages' own line to the API: the same routes as everyone's, called inside this process as the user who looks."""
+"""The API as the pages use it: the same routes as everyone's, called inside this process as the user who looks."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
+
+from fastapi import Request
 
 from springtide.control.api.guard import App, Message, Scope
 from springtide.control.storage.records import UserRecord
@@ -22,7 +24,7 @@ class ApiRefusal(SpringtideError):
 
 
 @dataclass(frozen=True, slots=True)
-class ApiLine:
+class InProcessApi:
     """The API as one user has it."""
 
     app: App
@@ -87,3 +89,9 @@ class ApiLine:
 
         await self.app(scope, receive, send)
         return status, b"".join(parts_read)
+
+
+def open_api(app: App, request: Request) -> InProcessApi:
+    """The API as the user has it from whom a request comes."""
+    user: UserRecord = request.state.user
+    return InProcessApi(app, user)
