@@ -27,6 +27,11 @@ class SpringtideError(Exception):
 
     exit_code = 1
 
+    @property
+    def reason(self) -> str:
+        """What kind of error it is, in the word that programs are given: `job` of a JobError."""
+        return type(self).__name__.removesuffix("Error").lower()
+
 
 class InputError(SpringtideError):
     """Something the user gave is wrong."""

@@ -24,19 +24,19 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
         "new": ("springtide.cli.new", "Write a training script and a job file that run as they are."),
         "plan": ("springtide.cli.plan", "Say what a job would take, when it would finish and what it would cost."),
         "submit": ("springtide.cli.submit", "Ask for a promise: what to train, and by when."),
-        "accept": ("springtide.cli.job_changes:accept", "Take an offer of a declined job."),
+        "accept": ("springtide.cli.job_changes:accept", "Take the offer that came with a refusal."),
     },
     "Follow": {
         "ps": ("springtide.cli.job_table:ps", "List jobs."),
         "top": ("springtide.cli.job_table:top", "Watch jobs, devices and slack live."),
         "ui": ("springtide.cli.ui", "Open the board in a browser, signed in."),
-        "status": ("springtide.cli.job_views:status", "Show all that is known of one job."),
+        "status": ("springtide.cli.job_views:status", "Show everything about one job."),
         "why": ("springtide.cli.job_views:why", "Say why a job is where it is."),
         "events": ("springtide.cli.job_views:events", "Show decisions, rescales and faults."),
         "logs": ("springtide.cli.logs", "Show what a job writes."),
         "shell": ("springtide.cli.inside:shell", "Open a terminal inside a running job."),
         "exec": ("springtide.cli.inside:execute", "Run a command inside a running job."),
-        "stack": ("springtide.cli.inside:stack", "Show where the processes of a job are in their code."),
+        "stack": ("springtide.cli.inside:stack", "Show where in its code each process of a job is."),
     },
     "Steer": {
         "hold": ("springtide.cli.job_changes:hold", "Let jobs wait until they are released."),
@@ -45,9 +45,9 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
         "resume": ("springtide.cli.job_changes:resume", "Let a paused, cancelled or failed job go on."),
     },
     "Results and proof": {
-        "ls": ("springtide.cli.ls", "List what a job has left."),
-        "fetch": ("springtide.cli.fetch", "Bring weights, checkpoints, output or logs of a job here."),
-        "receipt": ("springtide.cli.receipt", "Say by bits what a finished job has trained."),
+        "ls": ("springtide.cli.ls", "List the files that a job has left."),
+        "fetch": ("springtide.cli.fetch", "Download weights, checkpoints, output or logs of a job."),
+        "receipt": ("springtide.cli.receipt", "Show the receipt of a finished job: digests of what it trained."),
         "verify": ("springtide.cli.verify", "Prove by bits that a script trains the same on any number of processes."),
     },
     "Study": {
@@ -63,15 +63,18 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
         "nodes": ("springtide.cli.nodes", "List devices and who holds them."),
         "stop": ("springtide.cli.stop", "End the server and everything it started."),
         "doctor": ("springtide.cli.doctor", "Check this machine and this installation."),
-        "users": ("springtide.cli.users", "Say who may submit, and how much."),
+        "users": ("springtide.cli.users", "Manage who may submit, and how much."),
         "projects": ("springtide.cli.projects", "Give groups of users a quota of their own."),
         "usage": ("springtide.cli.usage", "Show device-hours, money and promises kept, by user, project or job."),
         "gc": ("springtide.cli.maintenance:gc", "Remove what no job needs any more."),
         "du": ("springtide.cli.maintenance:du", "Show what takes space."),
         "backup": ("springtide.cli.maintenance:backup", "Copy the database while it is in use."),
-        "restore": ("springtide.cli.maintenance:restore", "Put a backup in the place of the database."),
-        "mcp": ("springtide.cli.mcp_server", "Serve agents: the verbs as tools of the Model Context Protocol."),
-        "completion": ("springtide.cli.completion", "Print what makes a shell complete commands and options."),
+        "restore": ("springtide.cli.maintenance:restore", "Replace the database by a backup."),
+        "mcp": ("springtide.cli.mcp_server", "Offer the verbs to agents, as tools of the Model Context Protocol."),
+        "completion": (
+            "springtide.cli.completion",
+            "Print a script that makes your shell complete commands and options.",
+        ),
     },
 }
 VERBS = {name: verb for verbs in PANELS.values() for name, verb in verbs.items()}
@@ -107,7 +110,7 @@ def run_for_programs(app: typer.Typer, words: list[str]) -> int:
     try:
         return int(app(args=words, prog_name="springtide", standalone_mode=False) or 0)
     except SpringtideError as error:
-        reason, sentence, code = type(error).__name__.removesuffix("Error").lower(), str(error), error.exit_code
+        reason, sentence, code = error.reason, str(error), error.exit_code
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise

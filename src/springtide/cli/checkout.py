@@ -1,4 +1,4 @@
-"""What studies and reproduces rather than serves is in `experiments/` of the repository, not in the wheel."""
+"""Finds the checkout for commands that need `experiments/` (figures, studies): it is not in the wheel."""
 
 import sys
 from importlib import import_module

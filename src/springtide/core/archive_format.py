@@ -1,4 +1,4 @@
-"""What client and server must agree on about an archive of a working directory: its name, its limits, and their error.
+"""The archive of a working directory, as client and server must agree on it: its name, its limits, and their error.
 
 An archive is a plain tar of regular files in sorted order without owners or times: equal folders give equal bytes, and
 its SHA-256 is the code hash. Packing is the client's business (`client.packing`), unpacking the server's.

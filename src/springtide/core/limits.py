@@ -1,4 +1,4 @@
-"""The largest numbers that the platform keeps: every number that enters is held against them where it enters."""
+"""The largest numbers that the platform accepts; every number from outside is checked against them where it enters."""
 
 #: Global steps of a job; far below what a database holds, far above what anybody trains.
 MOST_STEPS = 10**12

@@ -1,4 +1,4 @@
-"""Text of others made fit to be kept and shown: every character can be encoded, none of them steers a terminal."""
+"""Makes text from others safe to store and show: every character can be encoded, and none controls a terminal."""
 
 import re
 

@@ -58,8 +58,7 @@ def add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(SpringtideError)
     async def show_error(_request: Request, error: SpringtideError) -> JSONResponse:
         status = next((code for kind, code in STATUSES.items() if isinstance(error, kind)), 422)
-        reason = type(error).__name__.removesuffix("Error").lower()
-        return JSONResponse(write_error(reason, str(error)), status)
+        return JSONResponse(write_error(error.reason, str(error)), status)
 
     @app.exception_handler(UnavailableError)
     async def show_unavailable(_request: Request, error: UnavailableError) -> JSONResponse:
