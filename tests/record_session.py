@@ -27,8 +27,8 @@ HEAD = f"""# The first ten minutes
 What a terminal of {COLUMNS} columns showed, recorded by `python -m tests.record_session` from a real run: an empty
 home, and a fresh checkout in the folder `springtide`. The number before a command is the seconds since the first one.
 The machine was busy: other programs asked for several times its two cores. So waits are long, and the platform says
-that it counts slower speeds in what it promises (`others used the processors ...`); idle machines
-say nothing of the kind.
+that it plans with slower speeds (`other programs used the processors ...`); an idle machine
+says nothing of the kind.
 """
 PLACES = "WARNING: Location "
 #: What is said before a command, and the command.
@@ -49,7 +49,7 @@ SCRIPT = (
     ),
     ("Take the first offer.", "springtide accept hurry"),
     ("All jobs.", "springtide ps --all"),
-    ("What has the first one left, and bring its weights here.", "springtide ls digits-cnn"),
+    ("What has the first one left? Bring its weights here.", "springtide ls digits-cnn"),
     ("", "springtide fetch digits-cnn"),
     ("What was used, and were promises kept?", "springtide usage"),
     ("Done; everything that was started ends.", "springtide stop"),

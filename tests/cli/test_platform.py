@@ -75,7 +75,7 @@ def test_submit_follows_the_probe_and_exits_0_when_admitted(capsys: pytest.Captu
     code, plan = run_json(capsys, "plan", job)
     assert (code, plan["answer"]) == (0, "admitted")
     assert run("plan", job, "--json", tmp_path.parent / "plan.json") == 0
-    assert capsys.readouterr().out.startswith("would be promised to finish by")
+    assert capsys.readouterr().out.startswith("admitted: would be promised to finish by")
     assert json.loads((tmp_path.parent / "plan.json").read_text())["answer"] == "admitted"
     assert run("plan", job, "--json", "-") == 0
     assert json.loads(capsys.readouterr().out)["schema"] == 1
@@ -112,7 +112,7 @@ def test_a_declined_job_exits_3_and_its_offer_can_be_accepted(
 def test_an_unknown_job_is_planned_with_exit_3(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, plan = run_json(capsys, "plan", write_project(tmp_path, run="python train.py never-seen", deadline="1h"))
     assert (code, plan["reason"]) == (3, "unknown_speed")
-    assert plan["sentence"] == "unknown speed: `plan --probe` runs it for at most 15 s"
+    assert plan["sentence"] == "nobody has measured this code yet; `plan --probe` measures it, in at most 15 s"
 
 
 def test_an_unknown_job_is_measured_for_a_plan_and_does_not_run(
@@ -222,6 +222,20 @@ def test_a_server_that_refuses_is_not_stopped_and_none_is_started_in_its_place(
     assert run("submit", write_project(tmp_path / "work", secrets=["NOBODY_HAS_SET_THIS"])) == 2
     assert "NOBODY_HAS_SET_THIS is not set in your environment" in capsys.readouterr().err
     assert not (tmp_path / "home").exists()
+
+
+def test_the_doctor_says_when_a_server_that_is_named_does_not_answer(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPRINGTIDE_HOME", str(tmp_path))
+    monkeypatch.setenv("SPRINGTIDE_TOKEN", "any")
+    monkeypatch.delenv("SPRINGTIDE_URL", raising=False)
+    server = {finding["check"]: finding for finding in run_json(capsys, "doctor")[1]["findings"]}["server"]
+    assert (server["status"], server["seen"]) == ("ok", "none runs")
+    monkeypatch.setenv("SPRINGTIDE_URL", "http://127.0.0.1:9")  # submit starts none in its place
+    code, document = run_json(capsys, "doctor")
+    server = {finding["check"]: finding for finding in document["findings"]}["server"]
+    assert (code, server["status"]) == (1, "failed") and "no server answers" in server["seen"]
 
 
 def test_no_server_and_a_wrong_token_end_with_4(

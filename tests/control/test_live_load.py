@@ -67,10 +67,10 @@ def test_others_on_the_machine_are_seen_told_and_counted_until_they_end(home: St
             await_load(client, lambda told: client.nodes()[0].document["slowdown"] > 2.5)  # the first look sees a part
             assert "cores of this machine" in await_load(client, bool)
             beside = client.plan(tight)
-            assert beside.answer == "declined" and "others used the processors" in beside.sentence
+            assert beside.answer == "declined" and "other programs used the processors" in beside.sentence
             wide = client.submit({**job, "deadline": "20m"}, wait=False)
             assert client.wait(wide.id, lambda document: document.step > 20).promised
-            assert "others ask for" in " ".join(client.why(wide.id).facts)
+            assert "other programs want" in " ".join(client.why(wide.id).facts)
             address = read_address(home)
             assert address is not None
             ready = httpx.get(f"{address['url']}/readyz")

@@ -12,6 +12,7 @@ from shutil import disk_usage
 
 import typer
 
+from springtide.cli.connections import has_server
 from springtide.cli.doctor_prove import run_proofs
 from springtide.cli.maintenance import LOOK, REPAIR, open_store, read_ids
 from springtide.cli.option_groups import flatten
@@ -38,17 +39,17 @@ class DoctorFinding:
 def run(
     form: OutputForm,
     repair: bool = typer.Option(
-        False,
-        "--repair",
-        help="Make jobs again of folders that the database does not know; the server must be stopped.",
+        False, "--repair", help="Recreate the jobs of folders that the database does not know; stop the server first."
     ),
     prove: Path = typer.Option(
-        None, metavar="FILE", help="Prove by bits what the devices here do, in ten minutes; writes a JSON to send back."
+        None, metavar="FILE", help="Prove by bits, in ten minutes, what the devices here do; writes JSON to send back."
     ),
-    engine: str = typer.Option("local", help="With ray: look at the hosts of a Ray cluster too."),
+    engine: str = typer.Option("local", help="With ray: check the hosts of a Ray cluster too."),
     address: str = typer.Option("auto", metavar="HOST:PORT", help="The Ray cluster, for --engine ray."),
     storage: str = typer.Option(
-        None, metavar="URL", help="Check this too, as given to serve --storage; hosts need not see the home then."
+        None,
+        metavar="URL",
+        help="Check this too, as given to serve --storage; hosts then need not share the state directory.",
     ),
 ) -> None:
     """Check Python, torch, devices, disk, state directory and server. Exit code 1 if something must be done.
@@ -78,7 +79,7 @@ def run(
         print_table(
             ("CHECK", "STATUS", "SEEN", "WHAT TO DO"),
             ((f.check, f.status, f.seen, f.remedy) for f in findings),
-            legend="STATUS: warning: it works, but look at it; failed: repair it first",
+            legend="STATUS: warning: it works, but look into it; failed: fix it first",
         )
     raise typer.Exit(1 if failed else 0)
 
@@ -182,10 +183,8 @@ def check_home() -> Iterator[DoctorFinding]:
 
 def check_tar() -> DoctorFinding:
     """Whether Python's own reader of tar files can be made to loop for ever; ours, which reads uploads, cannot."""
-    seen = (
-        f"uploads are read by a reader of our own; tarfile of Python {platform.python_version()} is not used for them"
-    )
-    return DoctorFinding("tar", "ok", seen + (f", it has {TAR_BUG}" if has_tar_bug() else ""))
+    bug = f"; Python's own, which has {TAR_BUG}, is not used" if has_tar_bug() else ""
+    return DoctorFinding("tar", "ok", f"uploads are read by our own reader{bug}")
 
 
 def has_tar_bug() -> bool:
@@ -302,15 +301,13 @@ def check_server() -> DoctorFinding:
     killed = find_killed()
     if killed is not None:
         return killed
+    if not has_server():
+        return DoctorFinding("server", "ok", "none runs", "submit starts one")
     try:
         with Client() as client:
             told = client.server()
     except SpringtideError as error:
-        return (
-            DoctorFinding("server", "ok", "none runs", "submit starts one")
-            if "no server" in str(error)
-            else DoctorFinding("server", "failed", str(error))
-        )
+        return DoctorFinding("server", "failed", str(error))
     seen = f"{client.url}, {told.devices} devices, policy {told.policy}"
     still, aside = told.document.get("standstill"), int(told.document.get("quarantined") or 0)
     if still:

@@ -153,8 +153,8 @@ class JobFilter:
     """Which jobs, as a group of options; `ps` and `cancel` share it."""
 
     user: str | None = option(None, "Only jobs of this user.", metavar="NAME")
-    state: list[str] = option([], "Only jobs of this state; may be given again.", metavar="STATE")
-    label: list[str] = option([], "Only jobs with this label; may be given again.", metavar="NAME=VALUE")
+    state: list[str] = option([], "Only jobs in this state. Repeat for more.", metavar="STATE")
+    label: list[str] = option([], "Only jobs with this label. Repeat for more.", metavar="NAME=VALUE")
 
     def check(self) -> None:
         """Refuse what no job can match."""
@@ -212,11 +212,11 @@ def sort_jobs(jobs: "Iterable[JobInfo]", by: JobOrder) -> "list[JobInfo]":
 @flatten
 def ps(
     everything: bool = typer.Option(False, "-a", "--all", help="Also jobs that have ended."),
-    limit: int = typer.Option(100, min=1, max=1000, help="At most so many."),
+    limit: int = typer.Option(100, min=1, max=1000, help="List at most this many."),
     chosen: JobFilter = JobFilter(),  # noqa: B008
-    sort: JobOrder = typer.Option(JobOrder.SUBMITTED, help="What to list them by."),
+    sort: JobOrder = typer.Option(JobOrder.SUBMITTED, help="Sort by."),
     watch: float = typer.Option(
-        None, "-w", "--watch", min=0.1, metavar="SECONDS", help="Again and again until Ctrl-C."
+        None, "-w", "--watch", min=0.1, metavar="SECONDS", help="Refresh at this interval, until Ctrl-C."
     ),
     output: JobTableForm = typer.Option(JobTableForm.TABLE, "-o", "--output", help="Form; wide has every column."),
 ) -> None:

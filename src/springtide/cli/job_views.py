@@ -88,9 +88,10 @@ def status(job: str = JOB, output: OutputOption = OUTPUT) -> None:
 
 
 def print_job(job: "JobInfo") -> None:
-    """A job as a list of facts."""
+    """A job as a list of facts; those that say nothing yet, as no faults and no end, are left out."""
     say(f"{job.name} ({job.id}) of {job.user}: {job.state}")
-    say(f"  {job.sentence}")
+    if job.sentence:
+        say(f"  {job.sentence}")
     unpromised = " (not promised)" if is_unpromised(job) else ""
     facts = {
         "progress": f"step {job.step}" + (f" of {job.total_steps}" if job.total_steps else ""),
@@ -99,14 +100,15 @@ def print_job(job: "JobInfo") -> None:
         "expected": show_time(job.predicted_finish),
         "slack": show_slack(job),
         "finished": show_time(job.finished_at),
-        "rescales": f"{job.rescales} (paused {show_seconds(job.pause_s)} in all)",
-        "faults": f"{job.faults} ({job.lost_steps} steps done twice)",
-        "used": f"{job.device_s:.1f} device-seconds" + ("" if job.cost_usd is None else f", {job.cost_usd:.2f} USD"),
+        "rescales": f"{job.rescales} (paused {show_seconds(job.pause_s)} in all)" if job.rescales else "-",
+        "faults": f"{job.faults} ({job.lost_steps} steps done twice)" if job.faults else "-",
+        "used": tell_used(job),
         "weights": f"SHA-256 {job.weights_sha256}" if job.weights_sha256 else "none yet",
         "files": find_files(job.id),
     }
     for name, value in facts.items():
-        say(f"  {name:<10} {value}")
+        if value != "-":
+            say(f"  {name:<10} {value}")
     for segment in job.plan:
         say(f"  plan       from {show_time(segment.start)}: {count_devices(segment.share)}")
     for condition in job.conditions:
@@ -115,6 +117,13 @@ def print_job(job: "JobInfo") -> None:
         say(f"  offer {offer.id} ({offer.state}): {offer.sentence}")
     for line in list_rent(job.rent):
         say(f"  {line}")
+
+
+def tell_used(job: "JobInfo") -> str:
+    """What a job has taken of its devices, and what that cost where they have a price."""
+    if not job.device_s:
+        return "-"
+    return f"{job.device_s:.1f} device-seconds" + ("" if job.cost_usd is None else f", {job.cost_usd:.2f} USD")
 
 
 def find_files(job_id: str) -> str:

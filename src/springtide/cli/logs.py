@@ -33,7 +33,7 @@ def run(
     """Show what a job printed and what run.log recorded, in one stream; lines with --- mark starts and ends.
 
     Ctrl-C detaches; the job goes on. With --follow the exit code is 1 if the job failed. Of each process the newest
-    120 MB are kept; what is no longer there is said.
+    120 MB are kept; if lines are gone, it says so.
 
     Examples:
 

@@ -35,10 +35,12 @@ def run(
     job: Annotated[Path | None, typer.Argument(metavar="[JOB.yaml]", help="A job file.")] = None,
     probe: Annotated[bool, typer.Option("--probe", help="Without --cloud: run unknown code for at most 15 s.")] = False,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Instead of the file's; again for more.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the file. Repeat for more."),
     ] = None,
     env: Annotated[
-        list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="A variable of the job; again for more.")
+        list[str] | None,
+        typer.Option("--env", metavar="NAME=VALUE", help="Set an environment variable of the job. Repeat for more."),
     ] = None,
 ) -> None:
     """Plan a job: the best machines with time, cost and the chance to meet the deadline.

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from springtide.cli.connections import has_server
-from springtide.cli.outputs import OutputForm, count_devices, print_table, show_seconds, show_time, tell
+from springtide.cli.outputs import (
+    OutputForm,
+    count_devices,
+    join_answer,
+    print_table,
+    say,
+    show_seconds,
+    show_time,
+    tell,
+)
 from springtide.errors import ServerError
 
 if TYPE_CHECKING:
@@ -62,12 +71,12 @@ def sum_up(plan: "PlanInfo", swept: "Sequence[SweptJob]") -> dict[str, Any]:
 
 def print_cases(swept: "Sequence[SweptJob]") -> None:
     """The jobs of a sweep by their values; of many the first ones."""
-    print(f"a sweep of {len(swept)} jobs:")
+    say(f"a sweep of {len(swept)} jobs:")
     for one in swept[:MOST_CASES]:
-        print(f"  {one.number}: {'  '.join(f'{name}={value}' for name, value in one.values.items())}")
+        say(f"  {one.number}: {'  '.join(f'{name}={value}' for name, value in one.values.items())}")
     if len(swept) > MOST_CASES:
-        print(f"  ... and {len(swept) - MOST_CASES} more; -o json has all")
-    print("the first of them, alone:")
+        say(f"  ... and {len(swept) - MOST_CASES} more; -o json has all")
+    say("the first of them, alone:")
 
 
 def print_whole(whole: dict[str, Any]) -> None:
@@ -76,7 +85,7 @@ def print_whole(whole: dict[str, Any]) -> None:
         return
     cost = "" if whole["cost_usd"] is None else f" and {whole['cost_usd']:.2f} USD"
     taken = f"at least {show_seconds(whole['least_device_s'])} of device time{cost}"
-    print(f"all {len(whole['cases'])}, if each goes like the first: {taken}")
+    say(f"all {len(whole['cases'])}, if each goes like the first: {taken}")
 
 
 def ask_server(folder: "JobFolder", probe: bool) -> "PlanInfo | None":
@@ -103,7 +112,7 @@ def plan_here(folder: "JobFolder", probe: bool) -> "PlanInfo":
 
 def print_plan(plan: "PlanInfo") -> None:
     """The answer, how each share would do, and the plan."""
-    print(f"{plan.sentence} [{plan.answer}, {plan.reason}]")
+    say(join_answer(plan.answer, plan.sentence))
     rows = (
         (str(one.share), f"{one.steps_per_s:.2f}", f"{one.planned_steps_per_s:.2f}", show_seconds(one.alone_s))
         for one in plan.shares
@@ -111,9 +120,9 @@ def print_plan(plan: "PlanInfo") -> None:
     if plan.shares:
         print_table(("DEVICES", "STEPS/S", "PLANNED WITH", "ALONE IT TAKES"), rows, legend=LEGEND)
     for segment in plan.plan:
-        print(f"plan: from {show_time(segment.start)} on {count_devices(segment.share)}")
+        say(f"plan: from {show_time(segment.start)} on {count_devices(segment.share)}")
     if plan.cost_usd is not None:
-        print(f"cost: at least {plan.cost_usd:.2f} USD")
+        say(f"cost: at least {plan.cost_usd:.2f} USD")
     for offer in plan.offers:
         what = "all its work" if offer.kind == "deadline" else f"{offer.steps} steps"
-        print(f"would be accepted: {what} by {show_time(offer.deadline)} (in {show_seconds(offer.deadline_in_s)})")
+        say(f"would be accepted: {what} by {show_time(offer.deadline)} (in {show_seconds(offer.deadline_in_s)})")

@@ -39,7 +39,7 @@ class JobOptions:
     """What is known of the job beside its file: how fast it was measured, and how large it is."""
 
     points: list[Path] = option(
-        [], "Measured points of the job (CSV); again for more files.", "--points", "--profile", metavar="FILE"
+        [], "Measured points of the job (CSV). Repeat for more files.", "--points", "--profile", metavar="FILE"
     )
     prior: Path | None = option(None, "Points of other models on the same kind of cluster.", metavar="FILE")
     model: str | None = option(None, "Which model of the points file. Default: its first.")

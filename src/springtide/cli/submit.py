@@ -19,22 +19,26 @@ if TYPE_CHECKING:
     from springtide.client.replies import ArrayInfo, JobInfo
 
 MOST_TOLD = 5
-SETTINGS = typer.Option([], "--set", metavar="KEY=VALUE", help="Instead of the file's; again for more. Dots go deeper.")
-VARIABLES = typer.Option([], "--env", metavar="NAME=VALUE", help="A variable of the job; again for more.")
+SETTINGS = typer.Option(
+    [], "--set", metavar="KEY=VALUE", help="Override a key of the file; dots reach nested keys. Repeat for more."
+)
+VARIABLES = typer.Option(
+    [], "--env", metavar="NAME=VALUE", help="Set an environment variable of the job. Repeat for more."
+)
 EXIT_CODES = {"admitted": 0, "running": 0, "succeeded": 0, "failed": 1, "cancelled": 1}
 
 
 def run(
     jobs: list[Path] = typer.Argument(metavar="JOB.yaml...", help="Job files; start with: springtide new"),
-    deadline: str = typer.Option(None, help="Instead of the file's: 6h, 1h30m, or a time with its zone."),
-    name: str = typer.Option(None, help="Instead of the file's."),
+    deadline: str = typer.Option(None, help="Override the file's deadline: 6h, 1h30m, or a time with its zone."),
+    name: str = typer.Option(None, help="Override the file's name."),
     settings: list[str] = SETTINGS,
     env: list[str] = VARIABLES,
     accept_offer: bool = typer.Option(False, "--accept-offer", help="If declined, take the nearest offer at once."),
     allow_code_change: bool = typer.Option(
         False, "--allow-code-change", help="Resume from a checkpoint in checkpoint.dir even if other code wrote it."
     ),
-    wait: bool = typer.Option(True, help="Follow the probe of unknown code until the answer is there."),
+    wait: bool = typer.Option(True, help="Where the code must be measured first, wait for the answer."),
     output: OutputOption = OUTPUT,
 ) -> None:
     """Submit a job: admitted with a promise, waitlisted, or declined with what would be accepted.
@@ -110,7 +114,7 @@ def say_if_interrupted() -> "Iterator[Callable[[JobInfo | ArrayInfo], None]]":
 
     def note(job: "JobInfo | ArrayInfo") -> None:
         probed.append(job)
-        tell(f"{job.name}: probing")
+        tell(f"{job.name}: measuring its speed first, with a probe of at most 15 s")
 
     try:
         yield note

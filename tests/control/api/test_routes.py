@@ -65,7 +65,7 @@ def test_a_promise_is_said_with_its_probability(tmp_path: Path) -> None:
         assert client.submit(write_project(tmp_path / "a", deadline="1h", name="long")).promised
         told = client.send("GET", "/api/v1/jobs/long/why").json()
         shown = client.send("GET", "/api/v1/jobs/long").json()
-        assert told["facts"][0] == "its promise is kept with a probability of more than 99 %"
+        assert told["facts"][0] == "it keeps its promise with a probability of more than 99 %"
         assert told["promise_probability"] > 0.99 and shown["promise_probability"] > 0.99
         client.cancel("long")
         assert client.send("GET", "/api/v1/jobs/long").json()["promise_probability"] is None

@@ -63,9 +63,9 @@ def test_what_a_quiet_machine_could_promise_is_not_promised_beside_others_and_is
     assert (hand_server.job(wide.id).state, hand_server.job(wide.id).missed) == (JobState.SUCCEEDED, "")
     beside = hand_server.submit(run="python train.py long", deadline="6m", name="beside")
     assert not beside.promised and beside.state in (JobState.DECLINED, JobState.OFFERED)
-    assert "its time counted 2.0 times as long" in beside.sentence
+    assert "planned to take 2.0 times as long" in beside.sentence
     later_s = hand_server.reconciler.context.clock.now_s() + 7200
-    assert "now" not in beside.sentence and "others used the processors at" in beside.sentence
+    assert "now" not in beside.sentence and "other programs used the processors at" in beside.sentence
     assert "(2h ago)" in tell_moments(beside.sentence, later_s)
     hand_server.pass_s(120)  # its offer runs out
     load(hand_server, 1.0)
@@ -80,7 +80,7 @@ def test_a_running_promise_is_in_danger_for_the_load_and_safe_after_it(hand_serv
     load(hand_server, 3.0)
     hand_server.pass_s(10)
     risk = hand_server.job(job).condition("at_risk")
-    assert risk is not None and risk.reason == "outside_load" and "others used the processors" in risk.sentence
+    assert risk is not None and risk.reason == "outside_load" and "other programs used the processors" in risk.sentence
     load(hand_server, 1.0)
     hand_server.pass_s(10)
     assert hand_server.job(job).condition("at_risk") is None and "safe" in hand_server.event_kinds(job)

@@ -329,7 +329,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
         health = api.reconciler.health
         outage = health.tell_outage() if record.active else ""
         untold = [*filter(None, map(tell_failure, api.store.notices(record.id)))][-MOST_UNTOLD:]
-        likely = [] if chance is None else [f"its promise is kept with a probability of {tell_chance(chance)}"]
+        likely = [] if chance is None else [f"it keeps its promise with a probability of {tell_chance(chance)}"]
         active = api.snapshot.list_jobs(JobQuery(ACTIVE))[::-1]
         told = explanations.explain(
             record,

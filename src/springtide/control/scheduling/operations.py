@@ -23,7 +23,7 @@ from springtide.core.receipt_format import Verification
 from springtide.errors import InputError, JobError
 
 FAR = "3650d"  # a deadline for jobs that are only to be measured: without one nobody would
-UNKNOWN = "unknown speed: `plan --probe` runs it for at most 15 s"
+UNKNOWN = "nobody has measured this code yet; `plan --probe` measures it, in at most 15 s"
 
 
 def can_hold(record: JobRecord) -> bool:

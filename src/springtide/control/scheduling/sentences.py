@@ -42,16 +42,16 @@ def tell_admitted(record: JobRecord, answer: Answer, plan: Plan | None, margin: 
     if plan is not None and plan.finish_s < inf:
         sentence += f"; planned to end by {mark_moment(plan.finish_s)}"
     if margin:
-        sentence += "; the plan holds 25 % more time, until one whole epoch has been seen"
+        sentence += "; the plan adds 25 % more time until one whole epoch has been seen"
     return sentence
 
 
 CAUSES = {
-    Cause.PLANNED: "its plan holds this share from now on",
+    Cause.PLANNED: "its plan gives it this share from now on",
     Cause.TIGHT: "its plan left less than a tenth of the time to its deadline, so it goes before best-effort jobs",
-    Cause.SPARE: "of the devices that no promise needs now it makes the best use",
+    Cause.SPARE: "it makes the best use of devices that no promise needs now",
     Cause.TURN: "it is its turn",
-    Cause.NEEDLESS: "it ends as soon with fewer",
+    Cause.NEEDLESS: "with fewer it ends just as soon, or still in time",
     Cause.DROPPED: "it can no longer end in time",
     Cause.CLAIMED: "their owner wants them back",
     Cause.YIELDS: "they go to",
@@ -95,7 +95,7 @@ def tell_declined(record: JobRecord, job: Job, answer: Answer, now_s: float) -> 
         )
     if alone_s > span_s:
         return (
-            f"it needs {show_span(alone_s)} on its best share with no one else here; "
+            f"it needs {show_span(alone_s)} even with the cluster to itself; "
             f"it had {show_span(span_s)} until its deadline, {mark_moment(record.deadline_s)}"
         )
     return answer.sentence or "no plan ends it by its deadline without breaking a promise"
@@ -134,8 +134,8 @@ def tell_at_risk(predicted_s: float, deadline_s: float) -> str:
 def tell_load(machine: str, cores: float, outside: float, slowdown: float, since_s: float) -> str:
     """What others take of a machine, and what that does."""
     return (
-        f"others ask for {outside:.1f} of the {cores:.0f} cores of {machine or 'this machine'}, seen since "
-        f"{mark_moment(since_s)}: work on its devices counts {slowdown:.1f} times as long until that is over"
+        f"other programs want {outside:.1f} of the {cores:.0f} cores of {machine or 'this machine'}, since "
+        f"{mark_moment(since_s)}: until that ends, plans take work on its devices to last {slowdown:.1f} times as long"
     )
 
 
@@ -148,7 +148,8 @@ def tell_slowed(slowdown: float, at_s: float) -> str:
     """That an answer or a danger rests on speeds that others had lowered then; nothing where they had not."""
     if slowdown <= 1.0:
         return ""
-    return f"; others used the processors at {mark_moment(at_s)}, so its time counted {slowdown:.1f} times as long"
+    others = f"other programs used the processors at {mark_moment(at_s)}"
+    return f"; {others}, so it is planned to take {slowdown:.1f} times as long"
 
 
 def tell_stalled(step: int, stepped_s: float, patience: str | None) -> str:
