@@ -196,7 +196,7 @@ def test_one_file_is_one_file(server: Server, capsys: pytest.CaptureFixture[str]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "a.txt").write_text("a")
     assert run("ls", "leaves-one", "output/a.txt") == 0
-    assert "1 file, 1 B; bring it here with" in capsys.readouterr().out
+    assert "1 file, 1 B; download with" in capsys.readouterr().out
 
 
 def test_a_backup_overwrites_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def list_(
 
 @app.command()
 def show(
-    instance_type: str = typer.Argument(help="An instance type, as p4d.24xlarge."),
+    instance_type: str = typer.Argument(help="An instance type, such as p4d.24xlarge."),
     catalog: Path = CATALOG,
     output: OutputOption = OUTPUT,
 ) -> None:

@@ -39,7 +39,7 @@ def run(
     paths: list[str] = typer.Argument(
         None,
         metavar="[PATH]...",
-        help="Files, folders or patterns as `springtide ls` has them, instead of the weights.",
+        help="Files, folders or patterns as `springtide ls` shows them, instead of the weights.",
     ),
     outputs: bool = typer.Option(False, "--outputs", help="All that it wrote to $SPRINGTIDE_OUTPUT."),
     logs: bool = typer.Option(False, "--logs", help="What every process printed, and what run.log recorded."),
@@ -47,7 +47,7 @@ def run(
         None, min=0, metavar="STEP", help="Default: the newest; of a finished job, its result."
     ),
     out: Path = typer.Option(None, metavar="DIR", help="Where to put it. Default: a folder with the job's name."),
-    whole: bool = typer.Option(False, "--whole", help="All that a run can be resumed from, not the weights alone."),
+    whole: bool = typer.Option(False, "--whole", help="The whole checkpoint, to resume from, not the weights alone."),
     list_: bool = typer.Option(False, "--list", help="Only list the checkpoints that are there."),
     output: OutputOption = OUTPUT,
 ) -> None:

@@ -16,7 +16,7 @@ from springtide.errors import InputError
 if TYPE_CHECKING:
     from springtide.client.replies import ArrayInfo, JobInfo
 
-ARRAY = typer.Option(False, "--array", help="They are names or ids of arrays: all jobs of each are meant.")
+ARRAY = typer.Option(False, "--array", help="Take the names or ids as those of arrays: act on all jobs of each.")
 JOBS = typer.Argument(metavar="JOB...", help="Ids, names, or the beginning of either.", autocompletion=complete_job)
 
 

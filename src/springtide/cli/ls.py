@@ -31,10 +31,10 @@ def run(
     if output.write({"schema": 1, "job": found.id, "files": [one.document for one in chosen]}):
         return
     if not chosen:
-        print(f"{found.name} has left nothing yet")
+        print(f"{found.name} has written no files yet")
         return
     rows = [(show_size(one.size), show_time(one.modified), one.path) for one in chosen]
     print_fitting(TextTable(("SIZE", "MODIFIED", "PATH"), rows, ranks=(2, 3, 1)))
     total = show_size(sum(one.size for one in chosen))
-    count, what = ("1 file", "it") if len(chosen) == 1 else (f"{len(chosen)} files", "them")
-    say(f"{count}, {total}; bring {what} here with: springtide fetch {found.name} PATH...")
+    count = "1 file" if len(chosen) == 1 else f"{len(chosen)} files"
+    say(f"{count}, {total}; download with: springtide fetch {found.name} PATH...")

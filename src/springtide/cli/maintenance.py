@@ -130,7 +130,7 @@ def check_backup(file: Path) -> None:
 
 
 def gc(
-    dry_run: bool = typer.Option(False, "--dry-run", help="Only show what would go."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Only show what would be removed."),
     orphans: bool = typer.Option(
         False, "--orphans", help="Show the folders of jobs that the database does not know, and remove them when told."
     ),
@@ -212,7 +212,9 @@ def remove_orphans(dry_run: bool, yes: bool, output: OutputOption) -> "list[Remo
     return pieces
 
 
-def du(limit: int = typer.Option(20, min=1, help="At most so many lines."), output: OutputOption = OUTPUT) -> None:
+def du(
+    limit: int = typer.Option(20, min=1, help="Show at most this many lines."), output: OutputOption = OUTPUT
+) -> None:
     """Show what takes space in the state directory, largest first.
 
     Example:

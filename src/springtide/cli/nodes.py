@@ -41,7 +41,7 @@ def run(context: typer.Context, output: OutputOption = OUTPUT) -> None:
 @app.command()
 def drain(
     node: str = typer.Argument(metavar="NODE", help="As `springtide nodes` names it."),
-    grace: str = typer.Option("60s", metavar="SPAN", help="By when its jobs have left: 90s, 10m, 1h."),
+    grace: str = typer.Option("60s", metavar="SPAN", help="How long its jobs have to leave: 90s, 10m, 1h."),
     output: OutputOption = OUTPUT,
 ) -> None:
     """Let a node take no new work, and its jobs shrink off it, move or checkpoint within the grace.

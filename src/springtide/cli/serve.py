@@ -19,13 +19,15 @@ def run(
         help="CPU slots, where there is no GPU: a number, or numbers by type as in 2:cpu,2:cpu-sse41. "
         "[dim]Default: the cores[/]",
     ),
-    nodes: int = typer.Option(1, min=1, help="Cut the devices of each type into so many nodes, to be drained singly."),
+    nodes: int = typer.Option(
+        1, min=1, help="Cut the devices of each type into this many nodes, so that each can be drained alone."
+    ),
     policy: str = typer.Option(None, help="Who gets how many devices. [dim]Default: springtide[/]"),
     engine: str = typer.Option(
         "local", help="Where jobs run: local, ray (the hosts of a Ray cluster), or fake (nothing really runs)."
     ),
     address: str = typer.Option("auto", metavar="HOST:PORT", help="The Ray cluster, for --engine ray."),
-    host_name: list[str] = typer.Option([], help="Further names under which this server is called."),
+    host_name: list[str] = typer.Option([], help="Further host names by which this server may be called."),
     cloud: str = typer.Option(
         None,
         metavar="NAMES",

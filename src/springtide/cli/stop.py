@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from springtide.cli.connections import has_server
-from springtide.cli.outputs import OUTPUT, OutputOption
+from springtide.cli.outputs import OUTPUT, OutputOption, say
 from springtide.errors import ServerError, StateError
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ def run(output: OutputOption = OUTPUT) -> None:
     home = find_home()
     stopped = stop_server() or stop_agent()
     if not output.write({"schema": 1, "stopped": stopped, "home": str(home.root)}):
-        print(f"stopped everything of {home.root}" if stopped else f"nothing runs in {home.root}")
+        goes_on = f"unfinished jobs go on from their checkpoints when a server starts in {home.root} again"
+        say(f"stopped; {goes_on}" if stopped else f"nothing runs in {home.root}")
     raise typer.Exit(0)
 
 

@@ -122,9 +122,8 @@ def say_if_interrupted() -> "Iterator[Callable[[JobInfo | ArrayInfo], None]]":
         tell("")  # what is told is not to stand beside ^C
         for job in probed:
             array = " --array" if not hasattr(job, "state") else ""
-            tell(
-                f"{job.name} ({job.id}) was submitted and goes on without you; its answer: springtide status {job.name}"
-            )
+            tell(f"{job.name} ({job.id}) was submitted and goes on without you")
+            tell(f"see its answer with: springtide status {job.name}")
             tell(f"end it with: springtide cancel{array} {job.id}")
         if not probed:
             tell("it is not known whether the job was submitted; look with: springtide ps")

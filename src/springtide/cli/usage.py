@@ -21,7 +21,7 @@ class By(StrEnum):
 
 def run(
     by: By = typer.Option(By.USER, "--by", help="Add up by user, project or job."),
-    since: str = typer.Option("7d", "--since", metavar="SPAN", help="From so long ago to now."),
+    since: str = typer.Option("7d", "--since", metavar="SPAN", help="How far back to count."),
     output: OutputOption = OUTPUT,
 ) -> None:
     """Show device-hours, money and promises kept; an admin sees everybody's, others their own.

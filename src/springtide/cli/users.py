@@ -70,7 +70,7 @@ def add_user(
         return
     if user.token:
         print(f"added {name}; their token, shown this once: {user.token}")
-        print("they set SPRINGTIDE_URL and SPRINGTIDE_TOKEN, and submit")
+        print("they set SPRINGTIDE_URL and SPRINGTIDE_TOKEN, and can then submit")
     else:
         print(f"changed {name}")
 

@@ -22,7 +22,7 @@ STEPS = 50
 #: Said of an object that is alive in the script, but not part of what a resume or a joining process gets.
 LEGEND = (
     "case: how many processes it ran on (3+1: two, with 3 and 1 of the logical workers); "
-    "rescale: these sizes in turn; kill: so many processes are killed; bits: of all that is "
+    "rescale: these sizes in turn; kill: this many processes are killed; bits: of all that is "
     "trained and kept, at every step"
 )
 UNGIVEN = "alive: run.prepare was not given it, so resumes lose it and joining processes begin it anew; see run.keep"
@@ -60,11 +60,13 @@ def run(
         metavar="SIZE,...",
         help="Sizes taken in turn during one run; '' for none. [dim]Default for N = 4: 4,1,3,2[/]",
     ),
-    kill: int = typer.Option(None, min=0, metavar="TIMES", help="Kill -9 a process so often in one run. Default: 2."),
+    kill: int = typer.Option(
+        None, min=0, metavar="TIMES", help="How often to kill -9 a process in one run. Default: 2."
+    ),
     engine: str = typer.Option("local", help="Where the processes run: local, or ray (kills then end a whole host)."),
     address: str = typer.Option("auto", metavar="HOST:PORT", help="The Ray cluster, for --engine ray."),
     steps: int = typer.Option(
-        None, min=1, help="Global steps to compare. Default: 50, or as many as the script has if those are fewer."
+        None, min=1, help="Global steps to compare. Default: 50, or all of the script's if it has fewer."
     ),
 ) -> None:
     """Compare a script's parameters, optimizer state, buffers and losses by bits at every step.

@@ -42,7 +42,7 @@ class StockOptions:
     )
     times: int = option(2, "Runs of the command when it is compared with itself.", min=2, rich_help_panel=STOCK)
     every: int = option(
-        1, "Digest the parameters after every so many steps only.", min=1, metavar="STEPS", rich_help_panel=STOCK
+        1, "Digest the parameters only every this many steps.", min=1, metavar="STEPS", rich_help_panel=STOCK
     )
     in_place: bool = option(
         False, "Run in this folder instead of in a copy of it for each run.", "--in-place", rich_help_panel=STOCK
