@@ -75,7 +75,7 @@ def test_submit_follows_the_probe_and_exits_0_when_admitted(capsys: pytest.Captu
     code, plan = run_json(capsys, "plan", job)
     assert (code, plan["answer"]) == (0, "admitted")
     assert run("plan", job, "--json", tmp_path.parent / "plan.json") == 0
-    assert capsys.readouterr().out.startswith("admitted: would be promised to finish by")
+    assert capsys.readouterr().out.startswith("would be promised to finish by")
     assert json.loads((tmp_path.parent / "plan.json").read_text())["answer"] == "admitted"
     assert run("plan", job, "--json", "-") == 0
     assert json.loads(capsys.readouterr().out)["schema"] == 1

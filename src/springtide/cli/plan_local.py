@@ -11,16 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from springtide.cli.connections import has_server
-from springtide.cli.outputs import (
-    OutputForm,
-    count_devices,
-    join_answer,
-    print_table,
-    say,
-    show_seconds,
-    show_time,
-    tell,
-)
+from springtide.cli.outputs import OutputForm, count_devices, print_table, say, show_seconds, show_time, tell
 from springtide.errors import ServerError
 
 if TYPE_CHECKING:
@@ -112,7 +103,7 @@ def plan_here(folder: "JobFolder", probe: bool) -> "PlanInfo":
 
 def print_plan(plan: "PlanInfo") -> None:
     """The answer, how each share would do, and the plan."""
-    say(join_answer(plan.answer, plan.sentence))
+    say(plan.sentence)
     rows = (
         (str(one.share), f"{one.steps_per_s:.2f}", f"{one.planned_steps_per_s:.2f}", show_seconds(one.alone_s))
         for one in plan.shares
