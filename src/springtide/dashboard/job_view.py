@@ -5,6 +5,7 @@ Pure: made of the API's documents.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import pairwise
 
 import yaml
@@ -144,45 +145,49 @@ class JobSources:
 
 def build_job_page(sources: JobSources) -> JobPage:
     """The page of a job."""
-    job, now_s = sources.job, sources.now_s
-    deadline_s = None if job.deadline is None else job.deadline.timestamp()
-    predicted_s = None if job.predicted_finish is None else job.predicted_finish.timestamp()
+    job, now_s, history = sources.job, sources.now_s, sources.history
+    deadline_s, predicted_s = read_instant(job.deadline), read_instant(job.predicted_finish)
+    planned_s, finished_s = read_instant(job.planned_finish), read_instant(job.finished_at)
     late_s = sources.predictions[-1].late_s if sources.predictions and predicted_s is not None else None
-    planned_s = None if job.planned_finish is None else job.planned_finish.timestamp()
-    finished_s = None if job.finished_at is None else job.finished_at.timestamp()
-    submitted_s = job.submitted_at.timestamp()
     offered = [offer.deadline.timestamp() for offer in job.open_offers]
     ends = [at_s for at_s in (deadline_s, predicted_s, late_s, planned_s, finished_s, *offered) if at_s is not None]
-    begin_s = job.started_at.timestamp() if job.started_at is not None else submitted_s
-    axis = make_job_axis(begin_s, now_s, ends, finished_s)
+    axis = make_job_axis((job.started_at or job.submitted_at).timestamp(), now_s, ends, finished_s)
     plan = [(segment.start.timestamp(), segment.share) for segment in job.plan]
     steps = clip_steps(plan, now_s) if plan else [(now_s, job.share)] if job.share and predicted_s else []
-    most = max((share for _, share in (*sources.history.shares, *plan)), default=1)
-    tone = find_job_tone(job, late_s or predicted_s, deadline_s)
+    most = max((share for _, share in (*history.shares, *plan)), default=1)
+    past = draw_steps(clip_steps(history.shares, axis.start_s), finished_s or now_s, axis, ROOM, most)
+    coming = draw_steps(steps, planned_s or predicted_s or now_s, axis, ROOM, most) if finished_s is None else []
     changes = [event for event in sources.events if event.kind in CHANGES][::-1]
     return JobPage(
-        job,
-        sources.why,
-        now_s,
-        axis,
-        draw_steps(clip_steps(sources.history.shares, axis.start_s), finished_s or now_s, axis, ROOM, most),
-        draw_steps(steps, planned_s or predicted_s or now_s, axis, ROOM, most) if finished_s is None else [],
-        list_job_marks(sources.events, axis),
-        place(axis, deadline_s, *(("flag", "deadline") if job.promised else ("wish", "deadline, not promised"))),
-        place(axis, predicted_s, "expected", "expected end"),
-        place(axis, late_s, "late", "the latest that its promise counts on"),
-        [mark for at_s in offered if (mark := place(axis, at_s, "flag", "offered deadline"))],
-        draw_trust(sources.predictions, deadline_s, finished_s, now_s),
-        group_events(sources.events),
-        changes[:MOST_CHANGES],
-        len(changes[MOST_CHANGES:]),
-        [event for event in sources.events if event.kind in VERIFICATIONS][::-1],
-        sources.history,
-        list_speeds(sources.history, job.share),
-        [] if job.ended else list_ends(job, predicted_s, late_s),
-        yaml.safe_dump(job.spec, sort_keys=False, allow_unicode=True),
-        tone,
+        job=job,
+        why=sources.why,
+        now_s=now_s,
+        axis=axis,
+        past=past,
+        plan=coming,
+        marks=list_job_marks(sources.events, axis),
+        deadline=place(
+            axis, deadline_s, *(("flag", "deadline") if job.promised else ("wish", "deadline, not promised"))
+        ),
+        predicted=place(axis, predicted_s, "expected", "expected end"),
+        late=place(axis, late_s, "late", "the latest that its promise counts on"),
+        offers=[mark for at_s in offered if (mark := place(axis, at_s, "flag", "offered deadline"))],
+        trust=draw_trust(sources.predictions, deadline_s, finished_s, now_s),
+        topics=group_events(sources.events),
+        changes=changes[:MOST_CHANGES],
+        changes_left=len(changes[MOST_CHANGES:]),
+        verifications=[event for event in sources.events if event.kind in VERIFICATIONS][::-1],
+        history=history,
+        speeds=list_speeds(history, job.share),
+        ends=[] if job.ended else list_ends(job, predicted_s, late_s),
+        file=yaml.safe_dump(job.spec, sort_keys=False, allow_unicode=True),
+        tone=find_job_tone(job, late_s or predicted_s, deadline_s),
     )
+
+
+def read_instant(moment: datetime | None) -> float | None:
+    """A moment as seconds since 1970, if there is one."""
+    return None if moment is None else moment.timestamp()
 
 
 def list_speeds(history: HistoryInfo, held: int) -> list[SpeedRow]:
@@ -194,12 +199,13 @@ def list_speeds(history: HistoryInfo, held: int) -> list[SpeedRow]:
         hoped, seen = predicted.get(key), measured.get(key)
         rows.append(
             SpeedRow(
-                *key,
-                None if hoped is None else hoped.steps_per_s,
-                None if hoped is None else hoped.planned_steps_per_s,
-                None if seen is None else seen.steps_per_s,
-                0 if seen is None else seen.steps,
-                key[1] == held,
+                device_type=key[0],
+                share=key[1],
+                predicted=None if hoped is None else hoped.steps_per_s,
+                planned=None if hoped is None else hoped.planned_steps_per_s,
+                measured=None if seen is None else seen.steps_per_s,
+                steps=0 if seen is None else seen.steps,
+                is_held=key[1] == held,
             )
         )
     return rows
