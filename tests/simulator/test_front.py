@@ -1,7 +1,6 @@
 """The simulator as a function: traces, policies and clusters in every form, and the example of its docstring."""
 
 import doctest
-import gc
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from springtide.policies import PolicyEntry, find_policy
 from springtide.policies.fifo import fifo
 from springtide.simulator import front
 from springtide.simulator.batches import SimulationTask, run_tasks
-from springtide.simulator.front import choose_policies, simulate, sweep_seldom
+from springtide.simulator.front import choose_policies, simulate
 from springtide.simulator.reports import SimulationReport
 
 JOBS = build_jobs([JobSketch(40, deadline_s=30), JobSketch(10, 5, deadline_s=20)])
@@ -82,27 +81,3 @@ def test_functions_and_entries_run_in_other_processes_where_they_can_be_sent() -
     unsendable = SimulationTask(trace, lambda now_s, snapshot: give_one(now_s, snapshot), cluster)
     with pytest.raises(PolicyError, match="cannot be sent to another process"):
         list(run_tasks([unsendable, *tasks], processes=2))
-
-
-def test_garbage_is_swept_seldom_during_a_run_and_as_before_after_it() -> None:
-    before, inside = gc.get_threshold(), []
-
-    def look(now_s: float, snapshot: Snapshot) -> Decision:
-        inside.append(gc.get_threshold())
-        raise RuntimeError("it fails")
-
-    with pytest.raises(RuntimeError, match="it fails"):
-        simulate("jobs=2,gap=900,seed=1", look, "2x8:a100")
-    assert inside[0][0] > 100 * before[0] and inside[0][1:] == before[1:]
-    assert gc.get_threshold() == before
-
-
-def test_garbage_is_swept_as_before_after_runs_that_overlap() -> None:
-    before = gc.get_threshold()
-    first, second = sweep_seldom(), sweep_seldom()
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert gc.get_threshold()[0] > 100 * before[0], "the second run is under way"
-    second.__exit__(None, None, None)
-    assert gc.get_threshold() == before

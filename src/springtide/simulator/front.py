@@ -6,12 +6,10 @@ compilation of a policy's inner loops, where that pays, happen before.
 
 import gc
 from collections import Counter
-from collections.abc import Iterator, Sequence, Sized
-from contextlib import contextmanager
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from threading import Lock
 from time import perf_counter, process_time
 
 from springtide.core.decisions import Answer, JobView
@@ -28,7 +26,6 @@ from springtide.throughput.overheads import parse_overhead
 
 #: Jobs from which compiled code pays, even on a machine where it must be made first: fewer take seconds without.
 COMPILED_FROM = 300
-SWEPT_AFTER = 200_000  # objects more than at the last sweep, after which garbage is looked for; Python's own is 700
 
 
 def simulate(
@@ -95,36 +92,14 @@ def replay(run: ReplayRun, chosen: Decide, watchers: Sequence[Observer] = ()) ->
     metrics = MetricsObserver()
     observer: Observer = Watchers((metrics, *watchers)) if watchers else metrics
     engine = Simulation(run.cluster, chosen, observer)
+    # What was read before stays for the whole run: keep the collector from walking it again and again.
+    gc.freeze()
     wall_s, cpu_s = perf_counter(), process_time()
-    with sweep_seldom():
-        engine.run(run.jobs)
-    return sum_up(run, metrics, Timing(perf_counter() - wall_s, process_time() - cpu_s))
-
-
-_sweeping = Lock()
-_found: list[tuple[int, int, int]] = []  # the thresholds before, once for each run that is under way
-
-
-@contextmanager
-def sweep_seldom() -> Iterator[None]:
-    """Keep the garbage collector from walking again and again over what lives for the whole run.
-
-    What was read before is left out; views, plans and certificates hold no cycles, and go the moment they are replaced.
-    Of runs that overlap in several threads the last to end restores what the first has found.
-    """
-    with _sweeping:
-        _found.append(_found[0] if _found else gc.get_threshold())
-        if len(_found) == 1:
-            gc.freeze()
-            gc.set_threshold(SWEPT_AFTER, *_found[0][1:])
     try:
-        yield
+        engine.run(run.jobs)
     finally:
-        with _sweeping:
-            before = _found.pop()
-            if not _found:
-                gc.set_threshold(*before)
-                gc.unfreeze()
+        gc.unfreeze()
+    return sum_up(run, metrics, Timing(perf_counter() - wall_s, process_time() - cpu_s))
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,8 @@ class CodeSpan:
     here: int
     first: int
     last: int
+    #: The instructions of the part: from the first to the last, and what handles its exceptions, wherever that lies.
+    inside: tuple[int, ...]
 
     @property
     def start(self) -> int:
@@ -113,7 +115,7 @@ class CodeSpan:
         """The variables that the loop writes, but for those that a clock is read into."""
         written: set[str] = set()
         times: set[str] = set()
-        for index in range(self.first, self.last + 1):
+        for index in self.inside:
             names = {name for kind, name in self.accesses[index] if kind == "STORE"}
             written |= names
             if names and self.is_time(index):
@@ -122,7 +124,7 @@ class CodeSpan:
 
     def list_accesses_of(self, name: str, kind: str) -> list[int]:
         """Where a variable is read, or written."""
-        return [index for index in range(self.first, self.last + 1) if (kind, name) in self.accesses[index]]
+        return [index for index in self.inside if (kind, name) in self.accesses[index]]
 
     def is_sum(self, name: str) -> bool:
         """Whether a variable is only added to (`total += ...`), so that nothing else in the loop depends on it."""
@@ -213,7 +215,7 @@ def read_code(code: CodeType) -> CodeSpan:
     offsets = [one.offset for one in all_]
     # A jump goes to what extends the argument of an instruction, if there is such: to the next that is one.
     places = {one.offset: bisect_left(offsets, one.offset) for one in dis.get_instructions(code)}
-    return CodeSpan(all_, tuple(list_accesses(all_)), places, 0, 0, len(all_) - 1)
+    return CodeSpan(all_, tuple(list_accesses(all_)), places, 0, 0, len(all_) - 1, tuple(range(len(all_))))
 
 
 def rename(one: dis.Instruction) -> dis.Instruction:
@@ -225,10 +227,7 @@ def rename(one: dis.Instruction) -> dis.Instruction:
 
 @lru_cache(maxsize=1024)
 def find_loop(code: CodeType, place: int, innermost: bool = False) -> CodeSpan | None:
-    """The outermost or the innermost loop around a place; a jump back ends one.
-
-    What handles an exception may lie behind the function's end: jumps back from there are not counted.
-    """
+    """The outermost or the innermost loop around a place; a jump back ends one, but for those of handlers."""
     whole = read_code(code)
     # Within a call the place is behind its instruction.
     here = bisect_right([one.offset for one in whole.code], place) - 1
@@ -241,10 +240,20 @@ def find_loop(code: CodeType, place: int, innermost: bool = False) -> CodeSpan |
     if innermost:
         around = [(first, last) for first, last in around if first == max(first for first, _ in around)]
     first, last = min(first for first, _ in around), max(last for _, last in around)
-    for to, index in all_:
-        if to >= first and index > last and reached.isdisjoint(range(last + 1, index + 1)):
-            last = index
-    return replace(whole, here=here, first=first, last=last)
+    inside = {*range(first, last + 1), *list_handlers(code, whole, first, last)}
+    return replace(whole, here=here, first=first, last=last, inside=tuple(sorted(inside)))
+
+
+def list_handlers(code: CodeType, whole: CodeSpan, first: int, last: int) -> set[int]:
+    """What handles exceptions of a loop and goes on with it, wherever the compiler has put that."""
+    usual = whole.reach_from(0)
+    found: set[int] = set()
+    for entry in dis.Bytecode(code).exception_entries:  # type: ignore[attr-defined]  # since Python 3.11
+        if first <= whole.places[entry.start] <= last:
+            handling = whole.reach_from(whole.places[entry.target])
+            if any(first <= place <= last for place in handling & usual):
+                found |= handling - usual
+    return found
 
 
 def list_accesses(code: tuple[dis.Instruction, ...]) -> Iterator[tuple[tuple[str, str], ...]]:
@@ -274,7 +283,7 @@ def list_accesses(code: tuple[dis.Instruction, ...]) -> Iterator[tuple[tuple[str
         elif one.opname != "COPY":
             item = ""
         if one.opname != "COPY":
-            loaded = str(names[-1]) if kinds and kinds[-1] == "LOAD" and not one.opname.startswith("STORE") else ""
+            loaded = str(names[-1]) if kinds and kinds[-1] == "LOAD" else ""
         before = one.opname
         yield accesses
 

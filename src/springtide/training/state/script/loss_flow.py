@@ -118,7 +118,7 @@ class Flow:
     def list_before(self) -> set[int]:
         """The instructions after which a backward may still come in this turn."""
         behind = defaultdict(set)
-        for index in range(self.span.first, self.span.last + 1):
+        for index in self.span.inside:
             for place in self.span.follow(index, index) if index != self.span.here else ():
                 behind[place].add(index)
         found: set[int] = set()
