@@ -6,10 +6,11 @@ import io
 import os
 import select
 import socket
+import subprocess
+import sys
 import tarfile
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -125,6 +126,26 @@ def test_nobody_is_slow_while_they_wait_for_their_turn(monkeypatch: pytest.Monke
         asyncio.run(look())
 
 
+HUNG = """
+import asyncio, sys, threading
+from springtide.control.api.job_data.user_turns import UserThreads
+from springtide.control.storage.records import UserRecord
+
+async def ask():
+    try:
+        await UserThreads("looks", 2, 2).run(UserRecord("ann", "", id="@ann"), threading.Event().wait, 0.1)
+    except TimeoutError:
+        print("told", flush=True)
+
+asyncio.run(ask())
+"""
+
+
+def test_storage_that_hangs_for_ever_keeps_no_server_from_ending() -> None:
+    done = subprocess.run([sys.executable, "-c", HUNG], stdout=subprocess.PIPE, text=True, timeout=30)
+    assert (done.returncode, done.stdout) == (0, "told\n")
+
+
 def submit(server: Server, token: str, told: dict[str, Any]) -> httpx.Response:
     headers = {"Authorization": f"Bearer {token}"}
     return httpx.post(f"{server.url}/api/v1/jobs", json=told, headers=headers, timeout=60)
@@ -238,17 +259,18 @@ def test_what_nobody_began_is_not_told_as_a_folder_that_did_not_answer(
         made = client.submit(path, wait=False).id
         assert client.http.post(f"/api/v1/jobs/{made}/cancel").status_code == 200
         go_on = threading.Event()
-        pools: list[ThreadPoolExecutor] = []
-        real = ThreadPoolExecutor.submit
+        real = user_turns.UserThreads.run
 
-        def submit_to_full(pool: ThreadPoolExecutor, *args: Any) -> Any:
-            if "folders of users" in str(pool._thread_name_prefix) and pool not in pools:
-                pools.append(pool)
-                for _ in range(routes.MOST_THREADS):
-                    real(pool, go_on.wait, 60)
-            return real(pool, *args)
+        async def run_in_full(threads: user_turns.UserThreads, *args: Any) -> Any:
+            free = threads.free
+            if "folders of users" in threads.turns.what and not go_on.is_set():
+                threads.free = asyncio.Semaphore(0)  # as when all hang for others
+            try:
+                return await real(threads, *args)
+            finally:
+                threads.free = free
 
-        monkeypatch.setattr(ThreadPoolExecutor, "submit", submit_to_full)
+        monkeypatch.setattr(user_turns.UserThreads, "run", run_in_full)
         try:
             reply = client.http.post(f"/api/v1/jobs/{made}/resume")
             told = reply.json()["error"]["sentence"]

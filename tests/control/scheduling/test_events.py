@@ -8,6 +8,7 @@ from tests.control.hand_clock import HandClockServer
 
 from springtide.control.api.explanations import explain
 from springtide.control.storage.staging import Effects
+from springtide.core.jobs import JobId
 from springtide.executors.protocol import Finished, Lagging, Progressed, Resized, Started, Stopped
 
 BOOTED_S = 5000.0
@@ -128,3 +129,22 @@ def test_steps_that_a_stop_has_lost_are_told(hand_server: HandClockServer, holds
     told = hand_server.store.events(job.id)[-1]
     assert (told.kind, told.data["lost"], hand_server.job(job.id).step) == ("stopped", 12, 7)
     assert "about 12 steps since its last checkpoint are lost" in told.sentence
+    begun = Started(job=job.id, generation=record.generation, devices=record.devices, step=7)
+    hand_server.reconciler.event_handler.handle(begun)
+    hand_server.reconciler.commit()
+    assert hand_server.job(job.id).lost_steps == 12, "they are done twice, and counted once"
+
+
+def test_steps_that_a_stop_has_lost_are_work_again_before_the_next_start(hand_server: HandClockServer) -> None:
+    job = hand_server.submit()
+    hand_server.pass_s(10.0)
+    handler, staging, world = (
+        hand_server.reconciler.event_handler,
+        hand_server.reconciler.context.staging,
+        hand_server.reconciler.context.world,
+    )
+    record = staging.jobs[job.id]
+    stopped = Stopped(job=job.id, generation=record.generation, step=0, reason="lease", clean=False, lost=record.step)
+    assert handler.handle(stopped) and record.step > 0
+    view = world.jobs[JobId(job.id)]
+    assert view.progress.work_left_at(staging.now_s) == view.job.work

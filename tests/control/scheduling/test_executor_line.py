@@ -73,6 +73,36 @@ def test_what_a_call_raises_is_raised_where_it_was_asked_for(error: BaseExceptio
     line.close()
 
 
+def test_events_are_forgotten_with_the_next_look_at_them_which_is_one_call_for_both() -> None:
+    executor, asked = RealTimeFake(), list[int]()
+    line = ExecutorLine(executor, patience_s=30.0)
+    executor.acknowledge = lambda upto: asked.append(upto)  # type: ignore[method-assign]
+    for upto in (3, 5):
+        line.acknowledge(upto)
+    assert asked == [] and not line.is_owed, "whoever is answered waits for no call"
+    for _ in range(2):
+        assert line.events(5) == ()
+    assert asked == [5]
+    line.close()
+
+
+def test_what_could_not_be_forgotten_is_told_again() -> None:
+    executor, asked = RealTimeFake(), list[int]()
+
+    def forget(upto: int) -> None:
+        asked.append(upto)
+        if len(asked) == 1:
+            raise TimeoutError("no answer in time")
+
+    line = ExecutorLine(executor, patience_s=30.0)
+    executor.acknowledge = forget  # type: ignore[method-assign]
+    line.acknowledge(4)
+    with pytest.raises(TimeoutError):
+        line.events(4)
+    assert line.events(4) == () and asked == [4, 4]
+    line.close()
+
+
 def test_others_are_answered_while_the_executor_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate()
 

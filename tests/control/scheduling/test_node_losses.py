@@ -8,6 +8,7 @@ from tests.control.hand_clock import POLICY, HandClockServer
 
 from springtide.control.scheduling import nodes
 from springtide.control.scheduling.context import ServerOptions
+from springtide.control.storage.store import Batch
 from springtide.core.job_states import JobState
 from springtide.executors.fake import FakeJob
 from springtide.executors.protocol import NodeJoined, NodeLeaving, NodeLost, Stopped
@@ -122,6 +123,16 @@ def test_a_restarted_server_knows_that_a_node_is_lost(hand_server: HandClockServ
     hand_server.pass_s(10)
     assert node_states(hand_server)["node-1"] == "lost"
     assert hand_server.job(job).devices == ("cpu:0", "cpu:1") and hand_server.job(job).state is JobState.RUNNING
+
+
+def test_a_node_that_a_restarted_server_does_not_have_keeps_no_promise_unwatched(hand_server: HandClockServer) -> None:
+    hand_server.store.write(Batch(facts={nodes.LAST_LOST: ["of-another-cluster"]}))
+    hand_server.restart()
+    assert hand_server.reconciler.inventory.away == frozenset()
+    lose(hand_server)
+    hand_server.executor.emit(NodeLost(job="", generation=0, node="node-0", reason="lost by the test"))
+    hand_server.reconciler.step()
+    assert hand_server.reconciler.inventory.away == {"node-0"}
 
 
 def join(hand_server: HandClockServer, node: str, devices: tuple[str, ...], device_type: str = "cpu") -> None:

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -104,6 +105,28 @@ def test_the_checkpoint_that_stays_is_of_the_last_start_whatever_one_that_was_cu
         os.utime(folder, (0, 0))
     collect(home, store, NOW_S)
     assert left(home, "job") == ["output", "step-000000004-g10-0123"]
+
+
+@pytest.mark.parametrize("changed", ["resumed", "its code is used"])
+def test_what_somebody_begins_to_need_while_it_is_measured_stays(
+    home: StateDir, store: Store, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    days = 8 if changed == "resumed" else 91
+    put_job(home, store, "job", JobState.CANCELLED, days)
+    found, measure = left(home, "job"), housekeeping.measure
+
+    def measure_meanwhile(path: Path) -> int:
+        ended = store.job("job")
+        assert ended is not None
+        again = replace(ended, state=JobState.WAITLISTED, finished_s=None)
+        new = again if changed == "resumed" else replace(again, id="new", name="new", seq=ended.seq + 1)
+        store.write(Batch(jobs={new.id: new}))
+        return measure(path)
+
+    monkeypatch.setattr(housekeeping, "measure", measure_meanwhile)
+    collect(home, store, NOW_S)
+    assert left(home, "job") == (found if changed == "resumed" else [])
+    assert (home.code / "of-job").exists()
 
 
 def test_what_may_still_be_needed_is_left_alone_for_an_hour(home: StateDir, store: Store) -> None:

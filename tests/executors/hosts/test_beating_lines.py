@@ -9,12 +9,15 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from springtide.errors import ExecutorError
 from springtide.executors import boot_clock
 from springtide.executors.hosts.beating_lines import BeatingLines, BeatSender, find_beats
+from springtide.executors.hosts.host_agent import HostAgent
 from springtide.executors.hosts.host_messages import Leaving, Printed, read_order
 from springtide.executors.local.processes.fences import FENCE, Fence, open_watch
 
@@ -148,6 +151,19 @@ def test_a_lease_that_is_not_renewed_is_over(tmp_path: Path) -> None:
     fence.renew(boot_clock.read_s())
     assert not watch.is_over
     assert open_watch({}) is None
+
+
+def test_a_line_that_has_ended_takes_nothing_back_of_the_lease_of_the_next_one(
+    tmp_path: Path, ends: tuple[BeatingLines, BeatingLines]
+) -> None:
+    old, new = ends
+    old.sure_s = boot_clock.read_s() - 10.0
+    fence = Fence(tmp_path / "lease", 4.0)
+    watch = open_watch(fence.variables)
+    agent: Any = SimpleNamespace(lines=new, fence=fence)
+    HostAgent.renew_fence(agent, new)
+    HostAgent.renew_fence(agent, old)
+    assert watch is not None and not watch.is_over
 
 
 def test_a_lease_can_be_read_by_others_whatever_the_umask(tmp_path: Path) -> None:

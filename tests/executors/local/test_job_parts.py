@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from springtide.errors import JobError
-from springtide.executors.local.as_user import read_until
+from springtide.executors.local import as_user
+from springtide.executors.local.as_user import SystemUser, do_as, read_until
 from springtide.executors.local.jobs import environment
 from springtide.executors.local.jobs.attempt import Workers, fit_devices, plan_change
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
@@ -390,3 +391,16 @@ def test_what_another_process_says_is_read_beyond_a_thousand_open_files() -> Non
         os.close(reading)
         os.close(high)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_fork_that_fails_leaves_no_descriptor_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(as_user, "find_user", lambda name: SystemUser(os.getuid(), os.getgid(), [], "/"))
+    monkeypatch.setattr(os, "fork", fail)
+    before = set(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(BlockingIOError):
+            do_as("somebody", list)
+    assert set(os.listdir("/proc/self/fd")) == before

@@ -296,11 +296,14 @@ class EventHandler:
         if not record.devices and not event.lost:
             self.staging.change(record.id, step=event.step)
             return False
+        # the next start begins where the record says, and would find nothing lost
+        stopped = replace(record, step=event.step, lost_steps=record.lost_steps + event.lost)
         sentence = sentences.tell_stopped(event.step, event.reason, event.lost)
-        self.stage(replace(record, step=event.step), "stopped", sentence, step=event.step, lost=event.lost)
-        if not record.devices:
-            return False
-        transitions.leave_devices(self.staging, self.world, record.id)
+        self.stage(stopped, "stopped", sentence, step=event.step, lost=event.lost)
+        if record.devices:
+            transitions.leave_devices(self.staging, self.world, record.id)
+        if event.lost and record.state is not JobState.PROBING:
+            self.place(stopped, event.step)  # they are to be done again, and plans count with them
         return True
 
     def ended(self, record: JobRecord, event: Finished | Failed) -> bool:

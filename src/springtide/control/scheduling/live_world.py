@@ -103,7 +103,7 @@ class PlatformWorld(LiveWorld):
 
     def note_away(self, away: frozenset[str]) -> None:
         """Go on with the same devices, of which those on these nodes can start nothing now."""
-        self.inventory = replace(self.inventory, away=away)
+        self.inventory = replace(self.inventory, away=away & {*self.inventory.nodes})
 
     def let_stand(self, job_id: JobId, now_s: float) -> None:
         """Count nothing for a job since it was last looked at: it has neither run nor held anything."""

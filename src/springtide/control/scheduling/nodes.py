@@ -87,7 +87,7 @@ def write_drains(drains: dict[str, Drain]) -> dict[str, Any]:
 def restore_inventory(inventory: Inventory, find_fact: Callable[[str], Any]) -> Inventory:
     """The devices as they were before the last server ended: some nodes drained, the last one perhaps away."""
     drained = frozenset(node for node in read_drains(find_fact(FACT)) if node in inventory.nodes)
-    return replace(inventory, drained=drained, away=find_away(find_fact))
+    return replace(inventory, drained=drained, away=find_away(find_fact) & {*inventory.nodes})
 
 
 def find_away(find_fact: Callable[[str], Any]) -> frozenset[str]:

@@ -13,7 +13,7 @@ import os
 import stat
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 
@@ -41,6 +41,8 @@ class Removable:
     kind: str
     path: Path
     bytes: int
+    #: Whose it is, as that job was when this was found to be needed no more.
+    outcome: JobOutcome | None = None
 
 
 def measure(path: Path) -> int:
@@ -114,7 +116,7 @@ def list_job_garbage(state_dir: StateDir, outcome: JobOutcome, now_s: float, kee
     if outcome.active:
         return []
     if is_past(state_dir, outcome, now_s, keep_days):
-        return [piece("job", state_dir.job_folder(outcome.id))]
+        return [replace(piece("job", state_dir.job_folder(outcome.id)), outcome=outcome)]
     saved = list_folders(state_dir, state_dir.checkpoints(outcome.id))
     # one that is being written while a cancelled job ends has a name with a dot
     young = [one for one in saved if one.name[0] == "." and is_young(one)]
@@ -123,7 +125,8 @@ def list_job_garbage(state_dir: StateDir, outcome: JobOutcome, now_s: float, kee
     found = {"checkpoint": checkpoints if is_dropped else checkpoints[:-1]}
     found["probe"] = [state_dir.scratch(outcome.id)]
     found["secrets"] = [state_dir.secrets_file(outcome.id)]
-    return [piece(kind, path) for kind, paths in found.items() for path in paths if path.exists()]
+    there = [piece(kind, path) for kind, paths in found.items() for path in paths if path.exists()]
+    return [replace(one, outcome=outcome) for one in there]
 
 
 def is_past(state_dir: StateDir, outcome: JobOutcome, now_s: float, days: float) -> bool:
@@ -153,11 +156,21 @@ def piece(kind: str, path: Path) -> Removable:
 
 def collect(state_dir: StateDir, store: Store, now_s: float, keep_days: float = KEEP_DAYS) -> list[Removable]:
     """Remove what may go; returns what went. A job's record goes last: without it its folder would be an orphan."""
-    garbage = list_garbage(state_dir, store, now_s, keep_days)
-    remove_all(state_dir, garbage)
+    garbage = []
+    for one in list_garbage(state_dir, store, now_s, keep_days):  # measuring it may have taken minutes
+        if may_still_go(store, one):
+            remove_all(state_dir, [one])
+            garbage.append(one)
     kept = [one.name for one in list_folders(state_dir, state_dir.jobs)]
     store.prune(now_s - keep_days * DAY_S, kept)
     return garbage
+
+
+def may_still_go(store: Store, one: Removable) -> bool:
+    """Whether nobody has begun to need something since it was listed: its job was not resumed, its code not used."""
+    if one.outcome is not None:
+        return store.find_outcome(one.outcome.id) == one.outcome
+    return one.kind != "code" or not store.is_archive_used(one.path.name.partition("~")[0])
 
 
 def remove_all(state_dir: StateDir, pieces: list[Removable]) -> None:

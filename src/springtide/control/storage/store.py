@@ -306,11 +306,22 @@ class Store(AccountStore):
         query = select(JOBS).where(recent & ~JOBS.c.measure_only).order_by(JOBS.c.seq.desc())
         return self._read_jobs(query if owner is None else query.where(JOBS.c.owner == owner))
 
-    def list_outcomes(self) -> list[JobOutcome]:
-        """What became of every job, oldest first."""
+    def list_outcomes(self, job_id: str | None = None) -> list[JobOutcome]:
+        """What became of every job, oldest first, or of one."""
+        query = select(*(JOBS.c[one.name] for one in fields(JobOutcome))).order_by(JOBS.c.seq)
         with self.engine.connect() as connection:
-            rows = connection.execute(select(*(JOBS.c[one.name] for one in fields(JobOutcome))).order_by(JOBS.c.seq))
-            return [JobOutcome(job_id, archive, JobState(state), *rest) for job_id, archive, state, *rest in rows]
+            rows = connection.execute(query if job_id is None else query.where(JOBS.c.id == job_id))
+            return [JobOutcome(found, archive, JobState(state), *rest) for found, archive, state, *rest in rows]
+
+    def find_outcome(self, job_id: str) -> JobOutcome | None:
+        """What became of a job by now; None if it is not known any more."""
+        return next(iter(self.list_outcomes(job_id)), None)
+
+    def is_archive_used(self, archive: str) -> bool:
+        """Whether a job that is not over runs from some code."""
+        used = select(JOBS.c.id).where((JOBS.c.archive == archive) & JOBS.c.state.in_(map(str, ACTIVE))).limit(1)
+        with self.engine.connect() as connection:
+            return connection.execute(used).first() is not None
 
     def list_ledger(self, owner: str | None = None) -> list[JobLedgerEntry]:
         """What reports count: of one owner's jobs, or of all."""

@@ -223,8 +223,12 @@ class HostAgent:
         return boot_clock.read_s() - lines.sure_s >= self.settings.times.fence_s
 
     def renew_fence(self, lines: BeatingLines) -> None:
-        """Let the fork servers know how long the guests may stay; whatever a turn of ours waits for."""
-        self.fence.renew(lines.sure_s)
+        """Let the fork servers know how long the guests may stay; whatever a turn of ours waits for.
+
+        The thread that beats may still be at a line that has ended: that says nothing of the guests of the next one.
+        """
+        if lines is self.lines:
+            self.fence.renew(lines.sure_s)
 
     @property
     def is_restless(self) -> bool:

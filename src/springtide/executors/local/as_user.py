@@ -54,10 +54,15 @@ def do_as(name: str | None, work: Callable[[], Any], patience_s: float = PATIENC
     user = find_user(name)
     with FORKING:
         reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            answer(user, work, writing)
-        os.close(writing)
+        try:
+            child = os.fork()
+            if child == 0:
+                answer(user, work, writing)
+        except OSError:  # no room for another process
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
     try:
         said = read_until(reading, time.monotonic() + patience_s)
     finally:

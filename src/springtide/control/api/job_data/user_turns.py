@@ -5,8 +5,9 @@ on a disk that is gone. A thread whose work nobody waits for any more counts unt
 """
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -55,28 +56,53 @@ class UserTurns:
 
 
 class UserThreads:
-    """Threads for one kind of work, begun when they are needed; at most so many at a time work for each user."""
+    """Threads for one kind of work, begun when they are needed; at most so many at a time work for each user.
+
+    They are daemons: one that hangs for ever keeps neither the server from ending nor the next one from starting.
+    """
 
     def __init__(self, what: str, most: int, most_of_each: int) -> None:
-        self.pool = ThreadPoolExecutor(most, thread_name_prefix=what)
+        self.free = asyncio.Semaphore(most)
         self.turns = UserTurns(most_of_each, what)
 
     async def run(self, user: UserRecord, work: Callable[[], T], within_s: float) -> T:
         """What some work for a user returns; TimeoutError if it takes longer, NotBegunError if it is not begun."""
-        turn = await self.turns.wait(user)
-        begun = self.pool.submit(work)
-        done = asyncio.wrap_future(begun)
+        turn, is_begun = await self.turns.wait(user), False
+        try:
+            async with asyncio.timeout(within_s):
+                await self.free.acquire()
+                done, is_begun = self.begin(work, turn), True
+                return await asyncio.shield(done)
+        except TimeoutError:
+            if not is_begun:
+                raise NotBegunError(f"too many {self.turns.what} are under way") from None
+            raise
+        finally:
+            if not is_begun:
+                turn.release()
+
+    def begin(self, work: Callable[[], T], turn: asyncio.Semaphore) -> "asyncio.Future[T]":
+        """Begin some work in a thread of its own, which is free again when it has ended."""
+        told: Future[T] = Future()
+        done = asyncio.wrap_future(told)
 
         def end(ended: "asyncio.Future[T]") -> None:
             turn.release()
+            self.free.release()
             if not ended.cancelled():
                 ended.exception()  # seen: nobody may wait for it any more
 
         done.add_done_callback(end)
         try:
-            async with asyncio.timeout(within_s):
-                return await asyncio.shield(done)
-        except TimeoutError:
-            if begun.cancel():
-                raise NotBegunError(f"too many {self.turns.what} are under way") from None
-            raise
+            threading.Thread(target=do, args=(work, told), name=self.turns.what, daemon=True).start()
+        except RuntimeError as error:  # no room for another thread
+            told.set_exception(error)
+        return done
+
+
+def do(work: Callable[[], T], told: "Future[T]") -> None:
+    """Do some work, and tell what it returns or raises."""
+    try:
+        told.set_result(work())
+    except BaseException as error:
+        told.set_exception(error)

@@ -47,6 +47,8 @@ class ExecutorLine:
         self.replies: queue.SimpleQueue[ExecutorReply] = queue.SimpleQueue()
         self.is_owed = False  # whether a reply is still to come
         self.asked_s = 0.0
+        #: Up to which event the executor may forget, and has been told to.
+        self.upto = self.forgotten = 0
         # a daemon: a call that hangs does not keep the process from ending
         threading.Thread(target=self.serve, name="executor line", daemon=True).start()
 
@@ -56,11 +58,21 @@ class ExecutorLine:
 
     def events(self, after: int) -> Sequence[Event]:
         """The events with numbers greater than `after`."""
-        return self.ask(partial(self.executor.events, after))
+        return self.ask(partial(self.look, after))
 
     def acknowledge(self, upto: int) -> None:
-        """Let the executor forget events."""
-        self.ask(partial(self.executor.acknowledge, upto))
+        """Let the executor forget events, with the next look at them: a call of its own would be a hand-over to another
+        thread and back, right after each answer.
+        """
+        self.upto = upto
+
+    def look(self, after: int) -> Sequence[Event]:
+        """In the other thread: have what was worked in forgotten, and ask for what came since."""
+        upto = self.upto
+        if upto > self.forgotten:
+            self.executor.acknowledge(upto)
+            self.forgotten = upto
+        return self.executor.events(after)
 
     def running(self) -> Sequence[Running]:
         """The jobs that hold devices, by name."""
