@@ -23,6 +23,7 @@ from springtide.policies.planning.compilation import kernel
 from springtide.policies.planning.free_devices import FEW_CUTS as FEW_CUTS
 from springtide.policies.planning.free_devices import cut as cut
 from springtide.policies.planning.free_devices import find as find
+from springtide.policies.planning.free_devices import join_equals as join_equals
 from springtide.policies.planning.free_devices import occupy as occupy
 from springtide.policies.planning.free_devices import occupy_all as occupy_all
 from springtide.policies.planning.free_devices import pass_full as pass_full
@@ -40,6 +41,8 @@ from springtide.policies.planning.plan_reading import write_changing as write_ch
 from springtide.policies.planning.plan_reading import write_growths as write_growths
 from springtide.policies.planning.plan_reading import write_outlooks as write_outlooks
 
+# Devices stay planned this much longer than computed. It is half the tolerance within which a deadline is met, so that
+# a plan whose computed end is the deadline itself is in time.
 GUARD_S = 5e-7
 HOPE_S = 1.0  # a level that misses a deadline by this much at its best is not tried
 
@@ -455,6 +458,7 @@ def select(capacity: Capacity, columns: JobColumns, order: Ints, fixed: Ints, no
                 break
             for k in range(costliest, count):
                 occupy(capacity, columns, kept[k], -1)
+            join_equals(capacity)  # or each job that is dropped would leave the cuts of all that come after it
             columns.segment_count[kept[costliest]] = 0
             again = costliest
             for k in range(costliest + 1, count):
