@@ -415,3 +415,12 @@ def test_a_job_that_is_dropped_leaves_no_cuts() -> None:
     kept = filling.select(capacity, columns, rows_of(columns), np.zeros(60, np.int64), 0.0, 60)
     assert 20 < len(kept) < 40
     assert capacity.size[0] <= 1 + 2 * len(kept)
+
+
+def test_nobody_is_dropped_for_a_job_that_has_no_room_even_then() -> None:
+    columns = enrol(want(40, 60, {1: 1.0}), want(30, 60, {2: 2.0}), want(5, 60, {1: 1.0}))
+    capacity = filling.empty_capacity(3, 0.0, 1)
+    kept = filling.select(capacity, columns, rows_of(columns), np.zeros(3, np.int64), 0.0, 3)
+    assert kept.tolist() == [0, 2]
+    assert plan_of(columns, 1) == []
+    assert plan_of(columns, 0) == [(0.0, 1)]

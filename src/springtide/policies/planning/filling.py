@@ -425,9 +425,25 @@ def largest_work(capacity: Capacity, columns: JobColumns, row: int) -> float:
 
 
 @kernel
+def fits_without(
+    capacity: Capacity, columns: JobColumns, row: int, kept: Ints, costs: Floats, bound: Ints, cost: float
+) -> bool:
+    """Whether a job could be planned if those that cost more, and are not bound, were not."""
+    for k in range(len(kept)):
+        if costs[k] > cost and not bound[k]:
+            occupy(capacity, columns, kept[k], -1)
+    fits = fill(capacity, columns, row, 0)
+    for k in range(len(kept)):
+        if costs[k] > cost and not bound[k]:
+            occupy(capacity, columns, kept[k], 1)
+    return fits
+
+
+@kernel
 def select(capacity: Capacity, columns: JobColumns, order: Ints, fixed: Ints, now_s: float, most: int) -> Ints:
     """Plan jobs in this order, dropping the costliest whenever one cannot be in time; returns those kept.
 
+    Nobody is dropped for a job that would have no room without all that cost more.
     A job that is `fixed` is never the one that is dropped; it is missing from what is kept only if dropping all others
     would not make room for it. Once it and another are missing the rest is not looked at: whoever asks for a fixed job
     can make up for one, not for two. Nor is it once more than `most` are missing in all.
@@ -441,7 +457,7 @@ def select(capacity: Capacity, columns: JobColumns, order: Ints, fixed: Ints, no
         if position - count > (1 if unbound else most):
             break
         row = order[position]
-        own = least_cost(columns, row, now_s)
+        own, is_sure = least_cost(columns, row, now_s), False
         while True:
             if fill(capacity, columns, row, 0):
                 occupy(capacity, columns, row, 1)
@@ -452,6 +468,10 @@ def select(capacity: Capacity, columns: JobColumns, order: Ints, fixed: Ints, no
             for k in range(count):
                 if costs[k] > cost and not bound[k]:
                     costliest, cost = k, costs[k]
+            if costliest >= 0 and not fixed[position] and not is_sure:
+                # whoever has no room even without all who cost more is not worth dropping one of them
+                is_sure = fits_without(capacity, columns, row, kept[:count], costs, bound, own)
+                costliest = costliest if is_sure else -1
             columns.segment_count[row] = 0
             if costliest < 0:
                 unbound = unbound or fixed[position] > 0
