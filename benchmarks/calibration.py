@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path)
     args = parser.parse_args()
     workloads = [*draw_workloads(args.jobs, args.seeds), *read_published(args.with_data)]
-    console = Console(width=140)
+    console = Console(width=160)
     heads = ("errors and faults", "confidence", "promised", "said", "kept", "differ", "broken", "deadlines", "")
     console.print(LAYOUT.format(*heads), style="bold")
     rows: list[PooledRow] = []

@@ -6,9 +6,9 @@
 
 `--sweep` replays every trace on a quarter and an eighth of its published cluster too, where admission matters. `--all`
 is one table over all workloads and policies: deadlines met (broken promises after a slash), and where there are no
-deadlines mean hours to completion and, after a slash, the longest wait for first devices. Each run has --limit seconds
-of CPU, so that the table ends; one that takes more is told as such. Progress goes to stderr; runs in --record are not
-made again.
+deadlines mean hours to completion and, after a slash, the longest that a job waited in all. Each run has --limit
+seconds of CPU, so that the table ends; one that takes more is told as such. Progress goes to stderr; runs in --record
+are not made again.
 """
 
 import argparse

@@ -8,9 +8,10 @@ so an admitted job is never late. A declined job is not reconsidered.
 
 from springtide.core.decisions import Answer, Decision, JobView, Snapshot, Status
 from springtide.policies.planning import filling
-from springtide.policies.planning.admission import Caution, Draft, admit, decide_firmly
+from springtide.policies.planning.admission import admit, decide_firmly
 from springtide.policies.planning.columns import make_samples
 from springtide.policies.planning.compilation import compile_kernels
+from springtide.policies.planning.drafts import Caution, Draft
 from springtide.policies.planning.plan_table import PlanTable, is_at_rest
 
 PROMISED = Answer(Status.ADMITTED, "promised", "the finish is promised", promised=True)

@@ -20,8 +20,9 @@ from springtide.core.decisions import Answer, Decision, JobView, Offer, Snapshot
 from springtide.core.jobs import JobId
 from springtide.policies.elasticflow import BEST_EFFORT, PROMISED, decline, decline_size, list_best_effort, warm_up
 from springtide.policies.planning import filling
-from springtide.policies.planning.admission import Caution, Draft, decide_firmly
+from springtide.policies.planning.admission import decide_firmly
 from springtide.policies.planning.best_effort import USAGE, read_usage
+from springtide.policies.planning.drafts import Caution, Draft
 from springtide.policies.planning.forecast import HISTORY, Arrivals, Demand, alone_cost, remember, survey
 from springtide.policies.planning.open_answers import Outlook, plan_candidates, read_outlooks
 from springtide.policies.planning.plan_table import PlanTable, is_at_rest

@@ -1,6 +1,7 @@
 """How jobs without a deadline share devices: who starts, who grows, who is favoured, and that nobody starves."""
 
 from dataclasses import replace
+from itertools import accumulate
 from math import inf
 
 import pytest
@@ -18,6 +19,7 @@ from springtide.policies.planning.best_effort import (
     keep_held,
     next_starving_s,
     read_usage,
+    seat_starved,
     share_out,
     weigh_place,
     write_usage,
@@ -176,3 +178,27 @@ def test_the_planner_is_woken_when_one_that_has_starved_goes_before_one_that_run
     assert share_out(over_s - 1.0, [runs, waits], 1, None) == {"runs": 1}
     assert share_out(over_s, [runs, waits], 1, None) == {"waits": 1}
     assert next_starving_s(over_s, [runs, waits], {runs.job.id: 1}) == inf
+
+
+@pytest.mark.parametrize(
+    ("free", "held", "stopping"),
+    [
+        ([1], [2], 1),  # the pair gets room, the gang would not have it either way
+        ([2], [4], 0),  # the pair has room already, and the gang has not starved
+        ([4], [1, 1], 2),  # the gang goes first
+    ],
+)
+def test_only_who_has_starved_makes_jobs_stop_that_wait_for_an_answer(
+    free: list[int], held: list[int], stopping: int
+) -> None:
+    gang = wait("gang", 9.0, curve=Curve((4,), (4.0,)), submit_s=STARVED_S, priority=1)
+    pair = wait("pair", 9.0, 1, curve=Curve((2,), (2.0,)))
+    seated = seat_starved(STARVED_S + 1, [gang, pair], accumulate([*free, *held]))
+    assert seated.index(max(seated)) == stopping
+
+
+def test_two_small_jobs_do_not_overtake_the_one_that_starved_first() -> None:
+    large = wait("large", 9.0, curve=Curve((4,), (4.0,)))
+    small = [wait(f"small-{index}", 9.0, index, submit_s=1.0) for index in (1, 2)]
+    seated = seat_starved(STARVED_S + 2, [large, *small], accumulate([2, 2]))
+    assert seated.index(max(seated)) == 1

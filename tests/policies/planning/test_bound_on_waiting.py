@@ -12,7 +12,9 @@ from springtide.core.decisions import Decision, JobView, Snapshot
 from springtide.core.devices import count_devices, parse_cluster
 from springtide.core.jobs import JobId, Overhead
 from springtide.policies.planning import admission, best_effort
+from springtide.policies.planning.drafts import Caution, Draft
 from springtide.policies.planning.plan_table import PlanTable
+from springtide.policies.planning.seats import AGAIN_S
 from springtide.policies.springtide import springtide
 from springtide.simulator.engine import Observer, Simulation
 
@@ -33,10 +35,8 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Placement that never accepts the boldest proposal."""
     real = admission.conclude
 
-    def conclude(
-        table: PlanTable, snapshot: Snapshot, draft: admission.Draft, caution: admission.Caution
-    ) -> Decision | None:
-        return None if caution is admission.Caution.GROW else real(table, snapshot, draft, caution)
+    def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Caution) -> Decision | None:
+        return None if caution is Caution.GROW else real(table, snapshot, draft, caution)
 
     monkeypatch.setattr(admission, "conclude", conclude)
 
@@ -88,13 +88,11 @@ def test_who_was_left_out_of_a_seating_stays_so_in_more_cautious_proposals(monke
     """Each of eight starved jobs would make a promised one move: they are tried one by one a few times in all."""
     real, tries = admission.conclude, Counter[float]()
 
-    def conclude(
-        table: PlanTable, snapshot: Snapshot, draft: admission.Draft, caution: admission.Caution
-    ) -> Decision | None:
+    def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Caution) -> Decision | None:
         tries[table.now_s] += snapshot.cache is None
         decision = real(table, snapshot, draft, caution)
         draft.pushing = frozenset(draft.urgent[:1])
-        return decision if caution is admission.Caution.ANYHOW else None
+        return decision if caution is Caution.ANYHOW else None
 
     monkeypatch.setattr(admission, "conclude", conclude)
     run(springtide, [JobSketch(300, 0, speeds=ONE) for _ in range(12)], "1x4:cpu")
@@ -196,7 +194,7 @@ class BoundWatch(Observer):
             most = max(mask.bit_count() for mask in snapshot.cluster.full_masks)
             if fit_blocks(list_free(snapshot, decision), least, most):
                 self.overdue[view.job.id] = before.get(view.job.id, now_s)
-        late = [name for name, since_s in before.items() if now_s > since_s + admission.AGAIN_S + 1e-6]
+        late = [name for name, since_s in before.items() if now_s > since_s + AGAIN_S + 1e-6]
         assert not late, f"{late} could have started at {before}, now it is {now_s} s"
 
 

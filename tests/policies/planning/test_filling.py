@@ -392,3 +392,35 @@ def test_without_compilation_the_floats_are_the_same() -> None:
     compiled, plain = simulate_in_a_process(False), simulate_in_a_process(True)
     assert len(compiled) == 4
     assert compiled == plain
+
+
+def test_plans_that_are_tried_and_given_back_need_no_more_room() -> None:
+    """Each leaves its cuts: compiled code does not see the end of an array, and wrote beyond it."""
+    columns = enrol(want(40), want(40))
+    capacity = filling.empty_capacity(2, 0.0, 8)
+    hold(columns, 0, 90.5, (10.5, 3), (60.5, 2))
+    filling.occupy(capacity, columns, 0, 1)
+    for end_s in range(1, 200):
+        hold(columns, 1, end_s + 0.25, (0.0, 1), (end_s / 2, 4))
+        filling.occupy(capacity, columns, 1, 1)
+        filling.occupy(capacity, columns, 1, -1)
+    assert free_over_time(capacity) == [(0.0, 8), (10.5, 5), (60.5, 6), (90.5, 8)]
+    assert filling.fill(capacity, columns, 1, 0)
+
+
+def test_a_job_that_is_dropped_leaves_no_cuts() -> None:
+    """Every second job is too many: all after the one that is dropped are planned again, at other times."""
+    columns = enrol(*[want(10 + row / 7, 6 * (row + 2), {1: 1.0}) for row in range(60)])
+    capacity = filling.empty_capacity(60, 0.0, 1)
+    kept = filling.select(capacity, columns, rows_of(columns), np.zeros(60, np.int64), 0.0, 60)
+    assert 20 < len(kept) < 40
+    assert capacity.size[0] <= 1 + 2 * len(kept)
+
+
+def test_nobody_is_dropped_for_a_job_that_has_no_room_even_then() -> None:
+    columns = enrol(want(40, 60, {1: 1.0}), want(30, 60, {2: 2.0}), want(5, 60, {1: 1.0}))
+    capacity = filling.empty_capacity(3, 0.0, 1)
+    kept = filling.select(capacity, columns, rows_of(columns), np.zeros(3, np.int64), 0.0, 3)
+    assert kept.tolist() == [0, 2]
+    assert plan_of(columns, 1) == []
+    assert plan_of(columns, 0) == [(0.0, 1)]

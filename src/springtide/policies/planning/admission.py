@@ -6,127 +6,34 @@ one cannot be placed, growth and admission are left out; what remains is the old
 afresh.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import IntEnum
-from itertools import accumulate
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from springtide.core.decisions import Answer, Cause, Decision, JobView, Plan, Promise, Reason, Segment, Snapshot
+from springtide.core.decisions import Cause, Decision, JobView, Promise, Reason, Snapshot
 from springtide.core.devices import count_devices
 from springtide.core.jobs import JobId
 from springtide.placement.buddy import Placement, arrange
 from springtide.placement.feasibility import Horizon, check_plans, find_last_followed_s
 from springtide.placement.move_costs import ROUNDING_S
 from springtide.policies.planning import filling
-from springtide.policies.planning.best_effort import (
-    USAGE,
-    Usage,
-    find_urgent,
-    keep_held,
-    next_starving_s,
-    seat_starved,
-    share_out,
-    write_usage,
-)
+from springtide.policies.planning.best_effort import USAGE, write_usage
+from springtide.policies.planning.drafts import Caution, Draft, Seating
 from springtide.policies.planning.filling import Ints
 from springtide.policies.planning.open_answers import THRIFT, next_change_s, replan
-from springtide.policies.planning.plan_table import (
-    PlanTable,
-    active_rows,
-    clear_plans,
-    copy_plans,
-    open_table,
-    rows_but,
-    write_plan,
-)
+from springtide.policies.planning.plan_table import PlanTable, active_rows, copy_plans, open_table, rows_but
 from springtide.policies.planning.reservations import reserve
-
-
-class Caution(IntEnum):
-    """How much a proposal may change: each step leaves out what may have made the one before impossible to place."""
-
-    GROW = 0  # admit newcomers and hand out spare devices
-    # the same, but of those who are not promised only urgent ones make others move: see `_hold_still`, `keep_held`
-    STEADY = 1
-    CLOSED = 2  # only follow the plans in force, as steadily
-    AFRESH = 3  # admit no one, and look for other plans
-    UNCHECKED = (
-        4  # follow the plans in force although they do not pass the check on devices: a job ended early in between
-    )
-    ALONE = 5  # the same, and whoever is not promised leaves its devices, to start again a moment later where it fits
-    ANYHOW = 6  # follow the plans in force, whoever must be moved
-
-    @property
-    def admits(self) -> bool:
-        """Whether newcomers may be promised and spare devices handed out: never without the check on devices."""
-        return self <= Caution.STEADY
-
-    @property
-    def shares_anew(self) -> bool:
-        """Whether jobs that are not promised may get more than they hold, and others move for them."""
-        return self is Caution.GROW
-
-    @property
-    def checks(self) -> bool:
-        """Whether what is planned must be followed on devices."""
-        return self not in (Caution.UNCHECKED, Caution.ALONE, Caution.ANYHOW)
-
-    @property
-    def unpromised_leave(self) -> bool:
-        """Whether all who are not promised leave their devices."""
-        return self is Caution.ALONE
-
-
-@dataclass(frozen=True, slots=True)
-class Seating:
-    """How a cautious proposal seats urgent jobs: best-effort jobs that have starved, or go before one that runs.
-
-    First nobody stops for whom there are devices by count. If a promised job would have to move, those who come after
-    the urgent ones stop, too, and if that does not help, those for whom it would have to are `blocked`: one after the
-    other, and after a few all of them, because each costs a proposal; they stay so in more cautious proposals.
-    """
-
-    blocked: frozenset[JobId] = frozenset()
-    clears: bool = False
-    refused: int = 0  # seatings before this one that others were blocked after
-
-    def follow(self, draft: "Draft") -> "Seating | None":
-        """The seating after this one was refused; None if no urgent job made a promised one move."""
-        if not draft.pushing:
-            return None
-        if not self.clears:
-            return replace(self, clears=True)
-        everyone = [view.job.id for view in draft.best_effort]
-        more = draft.pushing if self.refused < SEATINGS else everyone
-        return Seating(self.blocked.union(more), refused=self.refused + 1)
-
-
-@dataclass(slots=True)
-class Draft:
-    """What a policy wants to say beside the plans in the plan table."""
-
-    answers: dict[JobId, Answer] = field(default_factory=dict)
-    best_effort: list[JobView] = field(default_factory=list)
-    tentative: dict[JobId, JobView] = field(default_factory=dict)  # planned, but nothing is promised
-    wake_at_s: float = inf
-    memory: dict[str, Any] | None = None
-    by_size: bool = False  # whether best-effort jobs share by `best_effort`, or start in order and grow with the others
-    usage: Usage | None = None  # of the users, where several share the cluster
-    tight: tuple[JobId, ...] = ()  # promised, with little slack: they grew before best-effort jobs got anything
-    patience: float = 0.0  # a job grows only if it then ends earlier by more than this many pauses
-    seating: Seating = field(default_factory=Seating)
-    urgent: tuple[JobId, ...] = ()  # best-effort jobs that start although others must move for it
-    pushing: frozenset[JobId] = frozenset()  # those of them for which promised jobs would move
-
-
-SEATINGS = 4  # of urgent jobs that are tried before all of them wait for devices that nobody must leave
-AGAIN_S = 1.0  # after which those that left for promised jobs are seated again
-LITTLE_SLACK = 0.1  # of the time to its deadline: a promised job with less goes before best-effort work
+from springtide.policies.planning.seats import (
+    AGAIN_S,
+    give_way_to_starved,
+    hold_still,
+    seat_by_size,
+    seat_in_order,
+    start_waiting,
+)
 
 Propose: TypeAlias = Callable[[PlanTable, Snapshot, Caution], Draft]
 
@@ -183,13 +90,13 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     """
     promised = _list_promised(table, draft)
     if not caution.shares_anew:
-        _hold_still(table, draft, leaves=caution.unpromised_leave)
-    stopping = _give_way_to_starved(table, draft) if caution < Caution.ALONE else []
+        hold_still(table, draft, leaves=caution.unpromised_leave)
+    stopping = give_way_to_starved(table, draft) if caution < Caution.ALONE else []
     growing = rows_but(table, stopping)
     if draft.best_effort and draft.by_size:
-        _seat_by_size(table, draft, promised, caution)
+        seat_by_size(table, draft, promised, caution)
     elif draft.best_effort:
-        _seat_in_order(table, draft, promised, caution)
+        seat_in_order(table, draft, promised, caution)
         growing = active_rows(table)
     rows = active_rows(table)
     unpromised = [*draft.tentative, *(view.job.id for view in draft.best_effort)]
@@ -198,7 +105,7 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     needed = table.columns
     if draft.best_effort and draft.by_size and not (caution.shares_anew or caution.unpromised_leave):
         needed = copy_plans(table.columns)
-        _start_waiting(table, draft)
+        start_waiting(table, draft)
     spare = int(table.capacity.free[0]) if caution.admits else 0
     if spare > 0 and len(growing):
         needed = copy_plans(table.columns) if needed is table.columns else needed
@@ -239,130 +146,6 @@ def _remember_usage(snapshot: Snapshot, draft: Draft, placement: Placement) -> d
 def _list_promised(table: PlanTable, draft: Draft) -> Ints:
     """The rows of the jobs whose plans are promised."""
     return rows_but(table, draft.tentative)
-
-
-def _hold_still(table: PlanTable, draft: Draft, leaves: bool) -> None:
-    """Let jobs that wait for an answer hold no more than they do, or nothing: a promised job may be in their way."""
-    columns, now_s = table.columns, table.now_s
-    if leaves:
-        draft.wake_at_s = min(draft.wake_at_s, now_s + AGAIN_S)
-    for name in draft.tentative:
-        row = table.rows[name]
-        held = 0 if leaves else int(columns.share[row])
-        if filling.share_now(columns, row, now_s) > held:
-            until_s = float(columns.held[row])
-            filling.occupy(table.capacity, columns, row, -1)
-            clear_plans(columns, row)
-            if held:
-                write_plan(columns, row, Plan((Segment(now_s, held),), until_s, until_s))
-                filling.occupy(table.capacity, columns, row, 1)
-
-
-def _give_way_to_starved(table: PlanTable, draft: Draft) -> list[JobId]:
-    """Stop jobs that wait for an answer, the latest first, until starved best-effort jobs have room; returns which."""
-    if not draft.tentative or not draft.by_size:
-        return []
-    columns, rows = table.columns, table.rows
-    held = {name: filling.share_now(columns, rows[name], table.now_s) for name in reversed(draft.tentative)}
-    holding = [name for name, share in held.items() if share]
-    left = accumulate([held[name] for name in holding], initial=int(table.capacity.free[0]))
-    waiting = [view for view in draft.best_effort if view.job.id not in draft.seating.blocked]
-    seated = seat_starved(table.now_s, waiting, left)
-    stopping = holding[: seated.index(max(seated))]
-    for name in stopping:
-        filling.occupy(table.capacity, columns, rows[name], -1)
-        clear_plans(columns, rows[name])
-    return stopping
-
-
-def _seat_in_order(table: PlanTable, draft: Draft, promised: Ints, caution: Caution) -> None:
-    """Rows for the best-effort jobs, each planned in turn at its least share on what is left."""
-    if caution.shares_anew:
-        _make_way(table, promised, draft.best_effort)
-    rows = table.add_all(draft.best_effort)
-    filling.fill_each(table.capacity, table.columns, rows, np.zeros(len(rows), np.int64))
-    filling.restore(table.capacity, table.columns, rows, table.trial)
-
-
-def _seat_by_size(table: PlanTable, draft: Draft, promised: Ints, caution: Caution) -> None:
-    """Rows for the best-effort jobs, with plans on what is left; promised jobs with little slack grow before them."""
-    if caution.admits:
-        tight = _are_tight(table, promised)
-        spare = int(table.capacity.free[0])
-        if spare > 0 and tight.any():
-            _grow_tight(table, draft, promised[tight], spare)
-        if caution.shares_anew:
-            _make_way(table, promised[~tight], draft.best_effort, keeps_slack=True)
-    spare = int(table.capacity.free[0])
-    if caution.shares_anew:
-        chosen = share_out(table.now_s, draft.best_effort, spare, draft.usage)
-    elif caution.unpromised_leave:
-        chosen = {}
-    else:
-        chosen = _keep_seats(table, draft, spare, caution)
-    table.add_all(draft.best_effort)
-    _plan_shares(table, draft, draft.best_effort, chosen)
-
-
-def _keep_seats(table: PlanTable, draft: Draft, spare: int, caution: Caution) -> dict[JobId, int]:
-    """What best-effort jobs keep, and the least share of those that are urgent and may start."""
-    now_s, seating = table.now_s, draft.seating
-    urgent = [] if caution is Caution.ANYHOW else find_urgent(now_s, draft.best_effort)
-    urgent = [view for view in urgent if view.job.id not in seating.blocked]
-    chosen = keep_held(now_s, draft.best_effort, spare, urgent, seating.clears)
-    draft.urgent = tuple([view.job.id for view in urgent if view.job.id in chosen])
-    if draft.urgent and seating.clears:
-        draft.wake_at_s = min(draft.wake_at_s, now_s + AGAIN_S)
-    return chosen
-
-
-def _start_waiting(table: PlanTable, draft: Draft) -> None:
-    """Plans for the other best-effort jobs that hold nothing, on what the steady and the urgent ones leave."""
-    waiting = [view for view in draft.best_effort if not view.share and view.job.id not in draft.urgent]
-    _plan_shares(table, draft, waiting, share_out(table.now_s, waiting, int(table.capacity.free[0]), draft.usage))
-
-
-def _plan_shares(table: PlanTable, draft: Draft, asking: Sequence[JobView], chosen: Mapping[JobId, int]) -> None:
-    """Plans of these best-effort jobs at the shares chosen for them, and when the next of the others starves."""
-    seated = [view for view in asking if view.job.id in chosen]
-    rows = np.array([table.rows[view.job.id] for view in seated], np.int64)
-    lowest = [view.job.curve.levels.index(chosen[view.job.id]) for view in seated]
-    filling.fill_each(table.capacity, table.columns, rows, np.array(lowest, np.int64))
-    draft.wake_at_s = min(draft.wake_at_s, next_starving_s(table.now_s, asking, chosen))
-
-
-def _grow_tight(table: PlanTable, draft: Draft, rows: Ints, spare: int) -> None:
-    """Let promised jobs with little slack grow or start, and note which of them do."""
-    before = filling.shares_now(table.columns, rows, table.now_s)
-    filling.grow(table.capacity, table.columns, rows, spare, draft.patience, table.trial)
-    grown = {*rows[filling.shares_now(table.columns, rows, table.now_s) > before].tolist()}
-    draft.tight = tuple(name for name, row in table.rows.items() if row in grown)
-
-
-def _are_tight(table: PlanTable, rows: Ints) -> npt.NDArray[np.bool_]:
-    """Which of these plans leave little slack."""
-    deadlines = table.columns.deadline[rows]
-    return np.asarray(deadlines - table.columns.finish[rows] < LITTLE_SLACK * (deadlines - table.now_s))
-
-
-def _make_way(table: PlanTable, promised: Ints, unpromised: Iterable[JobView], keeps_slack: bool = False) -> None:
-    """Take promised jobs back to the share they need, most time to spare first, until each best-effort job has room.
-
-    With `keeps_slack` none of them is left with little slack.
-    """
-    wanted = sum(view.job.curve.levels[0] for view in unpromised)
-    if table.capacity.free[0] >= wanted:
-        return
-    columns = table.columns
-    for row in promised[np.argsort(columns.finish[promised] - columns.deadline[promised], kind="stable")]:
-        if table.capacity.free[0] >= wanted:
-            break
-        before = table.plan(row) if keeps_slack else None
-        filling.shrink(table.capacity, columns, row, table.trial)
-        if before is not None and _are_tight(table, np.array([row])).any():
-            filling.occupy(table.capacity, columns, row, -1)
-            write_plan(columns, row, before)
-            filling.occupy(table.capacity, columns, row, 1)
 
 
 def _place(

@@ -119,27 +119,26 @@ def rank_steadily(view: JobView, now_s: float) -> tuple[float, float]:
     return first, starving_s - STARVED_S if view.share else starving_s
 
 
-def seat_starved(now_s: float, views: Sequence[JobView], devices: Iterable[int]) -> list[tuple[int, int]]:
-    """For each number of devices: of how many that have starved the least share fits behind those that go first.
+def seat_starved(now_s: float, views: Sequence[JobView], devices: Iterable[int]) -> list[tuple[bool, ...]]:
+    """For each number of devices: whose least share fits of those that have starved, in order, behind who goes first.
 
-    And how many devices they take together with those. One pair stands for all numbers where nobody has starved.
+    One entry stands for all numbers where nobody has starved.
     """
     if all(starves_at_s(view, now_s) > now_s for view in views):
-        return [(0, 0)]  # the usual case
+        return [()]  # the usual case
     ranked = sorted(views, key=lambda view: rank_steadily(view, now_s))
     wants = [(view.job.curve.levels[0], starves_at_s(view, now_s) <= now_s) for view in ranked]
-    while wants and not wants[-1][1]:
-        del wants[-1]
     return [_seat_in_turn(wants, left) for left in devices]
 
 
-def _seat_in_turn(wants: Iterable[tuple[int, bool]], devices: int) -> tuple[int, int]:
-    seated = taken = 0
+def _seat_in_turn(wants: Iterable[tuple[int, bool]], devices: int) -> tuple[bool, ...]:
+    seated = []
     for least, has_starved in wants:
-        if taken + least <= devices:
-            taken += least
-            seated += has_starved
-    return seated, taken
+        fits = least <= devices
+        devices -= least if fits else 0
+        if has_starved:
+            seated.append(fits)
+    return tuple(seated)
 
 
 def find_urgent(now_s: float, views: Iterable[JobView]) -> list[JobView]:

@@ -14,8 +14,6 @@ Ints = npt.NDArray[np.int64]
 
 SIZES = 8  # powers of two, from one device on, for which is known where the first so many are free
 MAX_SEGMENTS = 24  # a plan with more changes than this is no plan worth promising
-# Devices stay planned this much longer than computed. It is half the tolerance within which a deadline is met, so that
-# a plan whose computed end is the deadline itself is in time.
 
 
 class JobColumns(NamedTuple):

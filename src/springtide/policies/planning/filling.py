@@ -23,6 +23,7 @@ from springtide.policies.planning.compilation import kernel
 from springtide.policies.planning.free_devices import FEW_CUTS as FEW_CUTS
 from springtide.policies.planning.free_devices import cut as cut
 from springtide.policies.planning.free_devices import find as find
+from springtide.policies.planning.free_devices import join_equals as join_equals
 from springtide.policies.planning.free_devices import occupy as occupy
 from springtide.policies.planning.free_devices import occupy_all as occupy_all
 from springtide.policies.planning.free_devices import pass_full as pass_full
@@ -40,6 +41,8 @@ from springtide.policies.planning.plan_reading import write_changing as write_ch
 from springtide.policies.planning.plan_reading import write_growths as write_growths
 from springtide.policies.planning.plan_reading import write_outlooks as write_outlooks
 
+# Devices stay planned this much longer than computed. It is half the tolerance within which a deadline is met, so that
+# a plan whose computed end is the deadline itself is in time.
 GUARD_S = 5e-7
 HOPE_S = 1.0  # a level that misses a deadline by this much at its best is not tried
 
@@ -422,9 +425,25 @@ def largest_work(capacity: Capacity, columns: JobColumns, row: int) -> float:
 
 
 @kernel
+def fits_without(
+    capacity: Capacity, columns: JobColumns, row: int, kept: Ints, costs: Floats, bound: Ints, cost: float
+) -> bool:
+    """Whether a job could be planned if those that cost more, and are not bound, were not."""
+    for k in range(len(kept)):
+        if costs[k] > cost and not bound[k]:
+            occupy(capacity, columns, kept[k], -1)
+    fits = fill(capacity, columns, row, 0)
+    for k in range(len(kept)):
+        if costs[k] > cost and not bound[k]:
+            occupy(capacity, columns, kept[k], 1)
+    return fits
+
+
+@kernel
 def select(capacity: Capacity, columns: JobColumns, order: Ints, fixed: Ints, now_s: float, most: int) -> Ints:
     """Plan jobs in this order, dropping the costliest whenever one cannot be in time; returns those kept.
 
+    Nobody is dropped for a job that would have no room without all that cost more.
     A job that is `fixed` is never the one that is dropped; it is missing from what is kept only if dropping all others
     would not make room for it. Once it and another are missing the rest is not looked at: whoever asks for a fixed job
     can make up for one, not for two. Nor is it once more than `most` are missing in all.
@@ -438,7 +457,7 @@ def select(capacity: Capacity, columns: JobColumns, order: Ints, fixed: Ints, no
         if position - count > (1 if unbound else most):
             break
         row = order[position]
-        own = least_cost(columns, row, now_s)
+        own, is_sure = least_cost(columns, row, now_s), False
         while True:
             if fill(capacity, columns, row, 0):
                 occupy(capacity, columns, row, 1)
@@ -449,12 +468,17 @@ def select(capacity: Capacity, columns: JobColumns, order: Ints, fixed: Ints, no
             for k in range(count):
                 if costs[k] > cost and not bound[k]:
                     costliest, cost = k, costs[k]
+            if costliest >= 0 and not fixed[position] and not is_sure:
+                # whoever has no room even without all who cost more is not worth dropping one of them
+                is_sure = fits_without(capacity, columns, row, kept[:count], costs, bound, own)
+                costliest = costliest if is_sure else -1
             columns.segment_count[row] = 0
             if costliest < 0:
                 unbound = unbound or fixed[position] > 0
                 break
             for k in range(costliest, count):
                 occupy(capacity, columns, kept[k], -1)
+            join_equals(capacity)  # or each job that is dropped would leave the cuts of all that come after it
             columns.segment_count[kept[costliest]] = 0
             again = costliest
             for k in range(costliest + 1, count):

@@ -55,10 +55,28 @@ def pass_full(capacity: Capacity, devices: int, stop: int) -> int:
 
 
 @kernel
+def join_equals(capacity: Capacity) -> None:
+    """Leave out cuts between entries with as many free devices: plans that were given back have left theirs.
+
+    There is room for the cuts of a plan in each row, not for those of all that were tried. Only where it has run out:
+    a sum over other entries has other last digits.
+    """
+    last = 0
+    for k in range(1, capacity.size[0]):
+        if capacity.free[k] != capacity.free[last]:
+            last += 1
+            capacity.times[last], capacity.free[last] = capacity.times[k], capacity.free[k]
+    capacity.size[:] = 0
+    capacity.size[0] = last + 1
+
+
+@kernel
 def occupy(capacity: Capacity, columns: JobColumns, job: int, sign: int) -> None:
     """Take the plan of a job out of the free devices (sign 1), or give it back (sign -1), from now on."""
     now_s = capacity.times[0]
     count = columns.segment_count[job]
+    if capacity.size[0] + count >= len(capacity.times):
+        join_equals(capacity)
     for s in range(count):
         share = columns.segment_shares[job, s]
         end_s = columns.segment_times[job, s + 1] if s + 1 < count else columns.held[job]

@@ -15,7 +15,8 @@ from springtide.core.curves import Curve
 from springtide.core.decisions import Changes, Decision, JobView, Snapshot, Status
 from springtide.core.jobs import Job, JobId
 from springtide.placement.type_pools import Pool, pools_of
-from springtide.policies.planning.admission import Caution, Draft, Propose, admit, decide_firmly
+from springtide.policies.planning.admission import Propose, admit, decide_firmly
+from springtide.policies.planning.drafts import Caution, Draft
 from springtide.policies.planning.plan_table import PlanTable
 from springtide.policies.pools.partition import MEMORY, PoolCache, can_run, narrow_member
 
