@@ -27,8 +27,8 @@ from springtide.errors import JobError
 from springtide.training.state.script.flow_values import Names
 from springtide.training.state.script.loop_code import find_left, find_passed_on, find_remembered, read_code
 from springtide.training.state.script.loop_variables import find_value, is_installed, list_frames, write_plain
-from springtide.training.state.script.loss_flow import find_counted, find_kept, find_place, find_trained
 from springtide.training.state.script.own_generators import GeneratorWatch
+from springtide.training.state.script.trained_variables import find_counted, find_kept, find_place, find_trained
 
 #: Turns at a place that are looked at, and how many of them must have begun with a value: a hidden state is often
 #: None at first. What is set anew now and then, as a cache that grows, does not change in all of these.

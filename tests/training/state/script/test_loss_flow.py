@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from springtide.training.state.script.loop_code import find_loop
-from springtide.training.state.script.loss_flow import find_counted, find_trained
+from springtide.training.state.script.trained_variables import find_counted, find_trained
 
 WITH_I = "(x * weight).sum() * i"
 LOSS = "(x * weight).sum()"
