@@ -227,6 +227,28 @@ def test_an_object_that_counts_its_calls_is_refused() -> None:
             ((x * WEIGHT).sum() * fading()).backward()
 
 
+class Annealing:
+    """One that is told of a turn, and has its weight in a property."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+
+    def advance(self) -> None:
+        self.turns += 1
+
+    @property
+    def weight(self) -> float:
+        return min(1, self.turns / 10)
+
+
+def test_an_object_that_counts_for_a_property_is_refused() -> None:
+    annealing = Annealing()
+    with pytest.raises(JobError, match=r"`annealing` \(Annealing\) changes its attribute 'turns' "):
+        for x in Walk():
+            annealing.advance()
+            ((x * WEIGHT).sum() * annealing.weight).backward()
+
+
 def show_progress(walk: Walk) -> None:
     i, total, correct, best, losses, shown = 0, 0.0, 0, 9.0, [0.0], {"n": 0}
     for place, x in enumerate(walk):

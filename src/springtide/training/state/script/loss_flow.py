@@ -20,9 +20,11 @@ from springtide.training.state.script.flow_values import (
     Names,
     Scope,
     Slot,
+    Trained,
     find_called,
     find_function,
     find_method,
+    find_owner,
     is_object,
     join,
     list_items,
@@ -31,12 +33,11 @@ from springtide.training.state.script.flow_values import (
     list_places,
     make_called,
     merge,
-    pick_losses,
     read_cell,
 )
 from springtide.training.state.script.loop_code import ACCESS, ALWAYS_JUMPING, CodeSpan, read_code
 from springtide.training.state.script.loop_variables import MISSING, is_own
-from springtide.training.state.script.variable_sources import VariableSources, find_owner
+from springtide.training.state.script.variable_sources import VariableSources
 
 #: In the names that a value is made of: that it is, or holds, the call of a backward.
 BACKWARD = "<backward>"
@@ -60,8 +61,6 @@ class Flow:
 
     span: CodeSpan
     scope: Scope
-    #: Whether what is returned counts as the loss, as in a function without a backward of its own.
-    returning: bool = False
     #: The instruction that is at work.
     at: int = 0
     #: The variables on whose value it depends whether an instruction runs.
@@ -72,7 +71,20 @@ class Flow:
         self.sources = VariableSources(self.span)
 
     def find_trained(self) -> Names:
-        """The variables that gradients depend on."""
+        """The variables that the gradients of a loop depend on."""
+        self.walk()
+        return self.sources.find_all() - {BACKWARD}
+
+    def find_given(self) -> Trained:
+        """The variables that a function's backwards depend on, or what it returns if it has none."""
+        self.walk()
+        if self.has_backward:
+            return Trained(self.sources.find_all() - {BACKWARD}, has_backward=True)
+        self.sources.end_with_returned()
+        return Trained(self.sources.find_all(), items=self.sources.find_items())
+
+    def walk(self) -> None:
+        """Go every way through the code."""
         states: dict[tuple[int, bool], list[Slot]] = {}
         conditioned: dict[tuple[int, bool], Names] = {}
         open_ = [(self.span.start, self.span.start - 1, self.begin())]
@@ -90,7 +102,6 @@ class Flow:
                 open_.append((place, index, self.apply(index, list(stack), jump=place != falls)))
             if not any(True for _ in self.span.follow(index, came_from)):
                 self.apply(index, list(stack), jump=False)
-        return self.sources.find_all() - {BACKWARD}
 
     def begin(self) -> list[Slot]:
         """The stack where the walk begins: in a loop behind its FOR_ITER, with the iterator and the item."""
@@ -142,6 +153,8 @@ class Flow:
         name, names = one.opname, join(stack[low:]) | self.list_read(index)
         if name in LOADING_OF:
             return self.get_attribute(index, stack[-1] if stack else Slot())
+        if name in ("CALL", "CALL_KW"):
+            return Slot(names, items=next((slot.gives for slot in stack[low:] if slot.gives), None))
         if name == "BINARY_SUBSCR" and len(stack) > 1:
             return self.get_item(index, *stack[-2:])
         if name == "MAKE_FUNCTION":
@@ -231,21 +244,10 @@ class Flow:
                 names = [slots[1].variable] if slots[1].variable else []
             for name in names:
                 self.flow_into(name, join([slots[0], *slots[2:]]))
-        elif one.opname.startswith("RETURN_") and self.returning:
-            self.give_back(slots)
+        elif one.opname.startswith("RETURN_") and slots:
+            self.sources.returns[index] = slots[0]
         if one.opname.startswith(("POP_JUMP", "JUMP_IF_")):
             self.depend(self.list_conditional(index), slots)
-
-    def give_back(self, slots: Iterable[Slot]) -> None:
-        """Values are returned: of several the loss counts."""
-        for slot in slots:
-            names = slot.names
-            if slot.items is not None:
-                names = frozenset().union(*(slot.items[key] for key in pick_losses(slot.items)))
-            elif slot.variable:
-                names = names - {slot.variable}
-                self.sources.returned.add(slot.variable)
-            self.sources.end(names, self.at)
 
     def depend(self, places: Iterable[int], slots: list[Slot]) -> None:
         """Whether instructions run, or how often, depends on values."""
@@ -299,13 +301,24 @@ class Flow:
             value = vars(owner.value).get(name, MISSING)
             return Slot(owner.names | names, value, variable, find_function(value, variable))
         method = find_method(owner.value, name) if is_object(owner.value) else None
+        if isinstance(method, property):
+            return Slot(owner.names | names | self.find_property(method, owner), variable=variable)
         called = make_called(method, owner.value, owner.variable)
-        changes = owner.variable if called is None and is_changing(owner.value, name) else ""
-        return Slot(owner.names | names, variable=variable, called=called, changes=changes)
+        if is_changing(owner.value, name) and (called is None or issubclass(type(owner.value), torch.nn.Module)):
+            return Slot(owner.names | names, variable=variable, changes=owner.variable)
+        return Slot(owner.names | names, variable=variable, called=called)
+
+    def find_property(self, member: property, owner: Slot) -> Names:
+        """What a property of an object of the script's own depends on."""
+        getter = make_called(member.fget, owner.value, owner.variable)
+        trained = self.look_into(getter)
+        return frozenset() if getter is None or trained is None else self.list_reached(getter, trained.names)
 
     def get_item(self, index: int, owner: Slot, key: Slot) -> Slot:
         """An item of a value: by a constant it has names of its own."""
         names = self.list_read(index)
+        if owner.items is not None and isinstance(key.value, str | int) and key.value in owner.items:
+            return Slot(owner.items[key.value])
         if not names:
             return Slot(owner.names | key.names, variable=owner.variable)
         return Slot((owner.names - {owner.variable}) | key.names | names, variable=next(iter(names)))
@@ -322,23 +335,34 @@ class Flow:
         if len(given) < count + 2:
             return stack
         called = find_called(given[-count - 2 : len(given) - count])
-        if called is None or len(self.scope.above) >= DEEPEST or called.function.__code__ in self.scope.above:
+        trained = self.look_into(called)
+        if called is None or trained is None:
             return stack
-        trained, has_backward = find_trained_in(called, self.scope)
-        arguments = given[len(given) - count :]
+        arguments, rest = given[len(given) - count :], stack[len(given) :]
         places = list_places(called, count, words)
-        kept = [keep_trained(slot, place, trained) for slot, place in zip(arguments, places, strict=True)]
-        own = next(iter(list_parameters(called.function)), "")
-        members = {
-            name.replace(own, called.owner_name, 1)
-            for name in trained
-            if called.owner_name and own and name.startswith(f"{own}.")
-        }
-        outer = list_outer(called.function, trained) if called.function.__globals__ is self.scope.all_ else set()
-        extra = members | outer | ({BACKWARD} if has_backward else set())
-        callee = Slot(frozenset(extra) | ({called.owner_name} if called.owner_name else frozenset()))
-        rest = stack[len(given) :]
+
+        def keep(names: Names) -> list[Slot]:
+            kept = (keep_trained(slot, place, names) for slot, place in zip(arguments, places, strict=True))
+            return [Slot(self.list_reached(called, names)), *kept]
+
+        gives = {key: join(keep(names)) for key, names in trained.items.items()}
+        callee, *kept = keep(trained.names)
+        callee = Slot(callee.names | ({BACKWARD} if trained.has_backward else set()), gives=gives)
         return [*given[: -count - 2], callee, callee, *kept, *rest]
+
+    def look_into(self, called: Called | None) -> Trained | None:
+        """What a function of the script's own depends on; None where it is not looked into."""
+        if called is None or len(self.scope.above) >= DEEPEST or called.function.__code__ in self.scope.above:
+            return None
+        return find_trained_in(called, self.scope)
+
+    def list_reached(self, called: Called, names: Names) -> Names:
+        """What variables of a function are here: its owner, members of that, and what is around the function."""
+        own = next(iter(list_parameters(called.function)), "")
+        owner = called.owner_name
+        members = {owner + name.removeprefix(own) for name in names if owner and own and name.startswith(f"{own}.")}
+        is_near = called.function.__globals__ is self.scope.all_
+        return frozenset(members | ({owner} if owner else set())) | (list_outer(called, names) if is_near else set())
 
 
 def keep_trained(slot: Slot, parameter: str | None, trained: Names) -> Slot:
@@ -381,15 +405,15 @@ def words_of(span: CodeSpan, index: int) -> tuple[str, ...]:
     return argument if isinstance(argument, tuple) else ()
 
 
-def find_trained_in(called: Called, scope: Scope) -> tuple[Names, bool]:
-    """The variables of a function that its loss or its backwards depend on, and whether it has any; found once."""
+def find_trained_in(called: Called, scope: Scope) -> Trained:
+    """What a function's loss or its backwards depend on; found once."""
     key = (called.function, id(called.owner), len(scope.above))
     if key not in scope.known:
         scope.known[key] = follow_function(called, scope)
     return scope.known[key]
 
 
-def follow_function(called: Called, scope: Scope) -> tuple[Names, bool]:
+def follow_function(called: Called, scope: Scope) -> Trained:
     """The same, anew."""
     function = called.function
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
@@ -398,8 +422,4 @@ def follow_function(called: Called, scope: Scope) -> tuple[Names, bool]:
     if own and called.owner is not MISSING:
         variables[own[0]] = called.owner
     inner = Scope(variables, function.__globals__, (*scope.above, function.__code__), scope.known)
-    flow = Flow(read_code(function.__code__), inner)
-    trained = flow.find_trained()
-    if flow.has_backward:
-        return trained, True
-    return Flow(read_code(function.__code__), inner, returning=True).find_trained(), False
+    return Flow(read_code(function.__code__), inner).find_given()

@@ -5,10 +5,9 @@ Asked of a frame that is at work in that loop. How values are followed through i
 
 from types import FrameType
 
-from springtide.training.state.script.flow_values import Names, Scope
+from springtide.training.state.script.flow_values import Names, Scope, find_owner
 from springtide.training.state.script.loop_code import find_loop
 from springtide.training.state.script.loss_flow import Flow
-from springtide.training.state.script.variable_sources import find_owner
 
 
 def find_trained(frame: FrameType) -> Names:

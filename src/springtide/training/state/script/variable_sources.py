@@ -6,9 +6,10 @@ and attributes are variables of their own: `d["n"]`, `self.rate`.
 
 import ast
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from springtide.training.state.script.flow_values import Names, pick_losses
+from springtide.training.state.script.flow_values import Names, Slot, find_owner, join
 from springtide.training.state.script.loop_code import CodeSpan
 
 
@@ -21,9 +22,10 @@ class VariableSources:
     #: The variables that backwards depend on at once, and the instructions of these.
     ends: set[str] = field(default_factory=set)
     ends_at: set[int] = field(default_factory=set)
-    #: Variables that are made with constant keys, and those that are returned, of whose items only the losses count.
+    #: Variables that are made with constant keys.
     made: set[str] = field(default_factory=set)
-    returned: set[str] = field(default_factory=set)
+    #: What is returned, by where.
+    returns: dict[int, Slot] = field(default_factory=dict)
 
     def add(self, name: str, names: Names, at: int) -> None:
         """A variable is, or may be from this instruction on, made of others."""
@@ -34,10 +36,15 @@ class VariableSources:
         self.ends |= names
         self.ends_at.add(at)
 
-    def find_all(self) -> Names:
-        """What backwards depend on, on the way of whatever variables."""
+    def end_with_returned(self) -> None:
+        """Of a function without a backward: look for what it returns."""
+        for at, slot in self.returns.items():
+            self.end(slot.names, at)
+
+    def find_all(self, ends: Iterable[str] | None = None) -> Names:
+        """What the ends depend on, or those that are given, on the way of whatever variables."""
         found: set[str] = set()
-        open_ = self.ends | {name for variable in self.returned for name in self.list_returned(variable)}
+        open_ = set(self.ends if ends is None else ends)
         before = self.list_before()
         while open_:
             name = open_.pop()
@@ -80,15 +87,20 @@ class VariableSources:
         is_set = not before.isdisjoint(self.span.list_accesses_of(name, "STORE"))
         return is_set and not self.span.reads_first(name, self.span.start)
 
-    def list_returned(self, variable: str) -> list[str]:
-        """The items of a variable that are the loss of a function that returns it, or the variable itself."""
-        names = {name for name in self.made_of if name.startswith(f"{variable}[")}
+    def find_items(self) -> dict[object, Names]:
+        """The same for each item of what is returned, if that has the same items wherever it is."""
+        nothing = [slot for slot in self.returns.values() if slot.value is None and not slot.variable]
+        all_ = [self.list_items(slot) for slot in self.returns.values() if slot not in nothing]
+        if not all_ or any(one.keys() != all_[0].keys() for one in all_):
+            return {}
+        return {key: self.find_all(join(nothing).union(*(one[key] for one in all_))) for key in all_[0]}
+
+    def list_items(self, slot: Slot) -> dict[object, Names]:
+        """What items of a value are made of, if it was made here with constant keys."""
+        if slot.items is not None:
+            return dict(slot.items)
+        variable = slot.variable
         if variable not in self.made or self.made_of.get(variable):
-            return [variable]
-        items = {ast.literal_eval(name.removeprefix(variable)[1:-1]): name for name in names}
-        return [items[key] for key in pick_losses(sorted(items, key=str))]
-
-
-def find_owner(name: str) -> str:
-    """The variable of a name, which may be that of a member of its value."""
-    return name.partition(".")[0].partition("[")[0]
+            return {}
+        names = [name for name in self.made_of if name.startswith(f"{variable}[")]
+        return {ast.literal_eval(name.removeprefix(variable)[1:-1]): slot.names - {variable} | {name} for name in names}
