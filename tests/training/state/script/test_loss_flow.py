@@ -37,10 +37,10 @@ class Tempered(nn.Module):
 
     def training_step(self, x: torch.Tensor, i: int) -> torch.Tensor:
         self.show(i)
-        return self(x).sum()
+        return torch.sum(self(x))
 
     def weigh(self, x: torch.Tensor, i: int) -> torch.Tensor:
-        return self(x).sum() * i
+        return torch.sum(self(x)) * i
 
 
 class Meter:
