@@ -226,7 +226,7 @@ def refuse_tensor(name: str) -> None:
     raise JobError(
         f"`{name}` carries a tensor from the turn of one logical worker to that of the next, which in DDP are "
         f"different ranks. Keep it in step.worker.state[{name!r}], which is each worker's own and moves with it, "
-        "or set it anew in every turn"
+        "or set it anew in every turn; what is only collected, as predictions are, appends to a list"
     )
 
 

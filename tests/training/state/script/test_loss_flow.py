@@ -105,6 +105,11 @@ class Options:
 options = Options()
 
 
+def take_options(x: torch.Tensor, weight: torch.Tensor, shown: int = 0, scale: float = 1.0) -> torch.Tensor:
+    str(shown)
+    return (x * weight).sum() * scale
+
+
 def read_an_item(weight: torch.Tensor, batch: dict[str, Any]) -> Any:
     return (batch["x"] * weight).sum()
 
@@ -134,6 +139,7 @@ KNOWN: dict[str, Any] = {
     "leave_a_tuple": leave_a_tuple,
     "leave_more": leave_more,
     "leave_after": leave_after,
+    "take_options": take_options,
     "leave_before": leave_before,
     "leave_named": leave_named,
     "yield_parts": yield_parts,
@@ -178,6 +184,9 @@ REACHING = {
     "a tuple by its place": f"out = (1, {WITH_I})\nout[1].backward()",
     "what a function returns as the second": "n, loss = leave_after(x, weight, i)\nloss.backward()",
     "what a generator gives": "sum(yield_parts(x * weight, i)).sum().backward()",
+    "a call of dict": f"d = dict(n=1, loss={WITH_I})\nd['loss'].backward()",
+    "an argument by its name": "take_options(x, weight, scale=i).backward()",
+    "arguments in another order": "take_options(weight=weight, x=x, scale=i, shown=1).backward()",
     "a method of a model": "(model.weigh(x, i) * weight).sum().backward()",
 }
 SHOWN = {
@@ -201,6 +210,8 @@ SHOWN = {
     "the second of two": f"out = ({LOSS}, i)\nloss, n = out\nloss.backward()",
     "what a function returns as the first": "n, loss = leave_before(x, weight, i)\nloss.backward()",
     "beside it, whatever it is called": "leave_named(x, weight, i)['objective'].backward()",
+    "beside it in a call of dict": f"d = dict(loss={LOSS}, n=i)\nd['loss'].backward()",
+    "shown by its name": "take_options(x, weight, scale=1.0, shown=i).backward()",
     "the same in a variable": "out = leave_named(x, weight, i)\nout['objective'].backward()",
     "logged by a method of a model": "(model.training_step(x, i) * weight).sum().backward()",
 }

@@ -331,14 +331,18 @@ class Flow:
         if code[index].opname == "CALL_KW":
             words, given = code[index - 1].argval, stack[:-1]
         elif code[index - 1].opname == "KW_NAMES":
-            words = words_of(self.span, index - 1)
+            words = code[index - 1].argval
         if len(given) < count + 2:
             return stack
-        called = find_called(given[-count - 2 : len(given) - count])
+        before, callees = given[: -count - 2], given[-count - 2 : len(given) - count]
+        arguments, rest = given[len(given) - count :], stack[len(given) :]
+        if len(words) == count and any(slot.variable == "dict" for slot in callees):
+            made = Slot(gives={word: slot.names for word, slot in zip(words, arguments, strict=True)})
+            return [*before, made, made, *arguments, *rest]
+        called = find_called(callees)
         trained = self.look_into(called)
         if called is None or trained is None:
             return stack
-        arguments, rest = given[len(given) - count :], stack[len(given) :]
         places = list_places(called, count, words)
 
         def keep(names: Names) -> list[Slot]:
@@ -348,7 +352,7 @@ class Flow:
         gives = {key: join(keep(names)) for key, names in trained.items.items()}
         callee, *kept = keep(trained.names)
         callee = Slot(callee.names | ({BACKWARD} if trained.has_backward else set()), gives=gives)
-        return [*given[: -count - 2], callee, callee, *kept, *rest]
+        return [*before, callee, callee, *kept, *rest]
 
     def look_into(self, called: Called | None) -> Trained | None:
         """What a function of the script's own depends on; None where it is not looked into."""
@@ -397,12 +401,6 @@ def list_loaded(code: object) -> Names:
     loaded = {str(one.argval) for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     inner = frozenset().union(*(list_loaded(one) for one in code.co_consts))
     return inner | loaded | ({BACKWARD} if BRINGING & set(code.co_names) else set())
-
-
-def words_of(span: CodeSpan, index: int) -> tuple[str, ...]:
-    """The names of arguments that a KW_NAMES brings."""
-    argument = span.code[index].argval
-    return argument if isinstance(argument, tuple) else ()
 
 
 def find_trained_in(called: Called, scope: Scope) -> Trained:
