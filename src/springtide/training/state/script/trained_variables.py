@@ -3,10 +3,11 @@
 Asked of a frame that is at work in that loop. How values are followed through its code is in `loss_flow`.
 """
 
-from types import FrameType
+from functools import lru_cache
+from types import CodeType, FrameType, FunctionType
 
 from springtide.training.state.script.flow_values import Names, Scope, find_owner
-from springtide.training.state.script.loop_code import find_loop
+from springtide.training.state.script.loop_code import find_loop, read_code
 from springtide.training.state.script.loss_flow import Flow
 
 
@@ -36,6 +37,24 @@ def find_kept(frame: FrameType, trained: Names) -> Names:
     loop = find_loop(frame.f_code, frame.f_lasti, innermost=True)
     written = set() if loop is None else loop.list_written()
     return frozenset(name for name in trained - written if "." in name and find_owner(name) not in written)
+
+
+def find_counted_around(frame: FrameType, trained: Names) -> Names:
+    """Those of these variables that functions of the script count in: by `global` or `nonlocal`."""
+    own = {name for name in trained if name.isidentifier()}
+    made_here = [one for one in frame.f_code.co_consts if isinstance(one, CodeType)]
+    around = [one.__code__ for one in frame.f_globals.values() if isinstance(one, FunctionType)]
+    near = [one for one in around if one.co_filename == frame.f_code.co_filename]
+    mentioning = [one for one in (*made_here, *near) if not own.isdisjoint((*one.co_names, *one.co_freevars))]
+    return frozenset(name for one in mentioning for name in find_counted_outside(one) & own)
+
+
+@lru_cache(maxsize=1024)
+def find_counted_outside(code: CodeType) -> Names:
+    """The variables around a function that it goes on from, and sets."""
+    whole = read_code(code)
+    outer = whole.list_written() - {*code.co_varnames, *code.co_cellvars}
+    return frozenset(name for name in outer if name.isidentifier() and whole.goes_on_from(name, 0))
 
 
 def find_place(frame: FrameType) -> str | None:
