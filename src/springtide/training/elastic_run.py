@@ -25,7 +25,8 @@ from springtide.training.group.paces import PaceWatch
 from springtide.training.group.peers import Peers
 from springtide.training.group.rosters import check_counts
 from springtide.training.parts import Parts, find_strays, refuse_foreign
-from springtide.training.run import Goal, PrepareOptions, Run
+from springtide.training.positions import Goal
+from springtide.training.run import PrepareOptions, Run
 from springtide.training.settings import Settings, find_roster
 from springtide.training.state import chaining, checkpointing, left_between_steps, run_state
 from springtide.training.state.common_parts import check_parts_kept, describe_parts

@@ -67,7 +67,8 @@ def check_reference(records: Records) -> None:
             if len(digests) > 1:
                 raise TrainingError(
                     f"the reference run disagrees with itself: after step {step}, {name} has {len(digests)} values in "
-                    "its processes; they must be equal. Look for randomness that is not seeded, or for threads > 1"
+                    "its processes; they must be equal. Look for randomness that is not seeded, for threads > 1, or "
+                    "for a loss by another method than calling the model (model.loss(x)): DDP sums no such gradients"
                 )
 
 

@@ -227,6 +227,71 @@ def test_an_object_that_counts_its_calls_is_refused() -> None:
             ((x * WEIGHT).sum() * fading()).backward()
 
 
+CALLS = 0
+
+
+def weigh_by_calls(x: torch.Tensor) -> torch.Tensor:
+    global CALLS
+    CALLS += 1
+    return (x * WEIGHT).sum() * CALLS
+
+
+def test_a_function_that_counts_its_calls_is_refused() -> None:
+    with pytest.raises(JobError, match=r"`CALLS` carries a number .* Take step.number"):
+        for x in Walk():
+            weigh_by_calls(x).backward()
+
+
+def test_a_function_that_counts_in_another_is_refused() -> None:
+    calls = 0
+
+    def weigh(x: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        return (x * WEIGHT).sum() * calls
+
+    with pytest.raises(JobError, match=r"`calls` carries a number .* Take step.number"):
+        for x in Walk():
+            weigh(x).backward()
+
+
+def test_functions_may_count_what_they_show() -> None:
+    calls = shown = 0
+
+    def weigh(x: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        str(calls)
+        return (x * WEIGHT).sum()
+
+    for x in Walk():
+        loss = weigh(x)
+        loss.backward()
+        shown += calls
+
+
+class Annealing:
+    """One that is told of a turn, and has its weight in a property."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+
+    def advance(self) -> None:
+        self.turns += 1
+
+    @property
+    def weight(self) -> float:
+        return min(1, self.turns / 10)
+
+
+def test_an_object_that_counts_for_a_property_is_refused() -> None:
+    annealing = Annealing()
+    with pytest.raises(JobError, match=r"`annealing` \(Annealing\) changes its attribute 'turns' "):
+        for x in Walk():
+            annealing.advance()
+            ((x * WEIGHT).sum() * annealing.weight).backward()
+
+
 def show_progress(walk: Walk) -> None:
     i, total, correct, best, losses, shown = 0, 0.0, 0, 9.0, [0.0], {"n": 0}
     for place, x in enumerate(walk):

@@ -29,7 +29,7 @@ from springtide.integrations.stock_steps import StockSteps
 from springtide.integrations.worker_feeds import LocalFeeds, begin_contexts, make_turns
 from springtide.training.ddp_run import ReferenceRun
 from springtide.training.elastic_run import ElasticRun
-from springtide.training.run import Position
+from springtide.training.positions import Position
 from springtide.training.workers.steps import Step
 
 #: In place of a checkpoint's folder, where the run's own checkpoint or another process has brought the state.

@@ -38,7 +38,7 @@ from springtide.integrations.lightning.whole_data import draw_as_ranks, make_who
 from springtide.integrations.stock_steps import StockSteps
 from springtide.integrations.worker_feeds import LocalFeeds, begin_contexts, make_turns
 from springtide.training.ddp_run import ReferenceRun
-from springtide.training.run import Position
+from springtide.training.positions import Position
 
 
 def make_strategy(**options: Any) -> Any:

@@ -15,7 +15,7 @@ from springtide.errors import CheckpointError
 from springtide.training.determinism import levels
 from springtide.training.group.groups import share_trees
 from springtide.training.parts import title_models
-from springtide.training.run import Position
+from springtide.training.positions import Position
 from springtide.training.state import left_between_steps, optimizer_state, state_tree
 from springtide.training.state.script import script_objects
 from springtide.training.state.script.loop_variables import read_carried

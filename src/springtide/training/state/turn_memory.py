@@ -27,8 +27,14 @@ from springtide.errors import JobError
 from springtide.training.state.script.flow_values import Names
 from springtide.training.state.script.loop_code import find_left, find_passed_on, find_remembered, read_code
 from springtide.training.state.script.loop_variables import find_value, is_installed, list_frames, write_plain
-from springtide.training.state.script.loss_flow import find_counted, find_kept, find_place, find_trained
 from springtide.training.state.script.own_generators import GeneratorWatch
+from springtide.training.state.script.trained_variables import (
+    find_counted,
+    find_counted_around,
+    find_kept,
+    find_place,
+    find_trained,
+)
 
 #: Turns at a place that are looked at, and how many of them must have begun with a value: a hidden state is often
 #: None at first. What is set anew now and then, as a cache that grows, does not change in all of these.
@@ -36,6 +42,8 @@ FIRST = 5
 SEEN = 3
 #: Objects that are looked at elsewhere, or that nothing of a turn goes into.
 LEFT_ALONE = (Dataset, Sampler, DataLoader, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
+#: In the place of an owner: that it is a variable.
+VARIABLE = "variable"
 #: Attributes of modules and of other objects, by the name of the owner and theirs.
 Attributes = dict[tuple[str, str], Any]
 
@@ -163,8 +171,7 @@ class TurnLook:
             trained = self.find_trained(frame)
             for name in sorted(find_counted(frame, trained)):
                 if holds_number(find_member(frame, name)) and self.is_handed_on(frame, name):
-                    what = f"`{name}` carries a number from the turn of one logical worker to that of the next"
-                    refuse_number(what, name)
+                    refuse_variable(name)
             place = find_place(frame)
             if place is not None and place in trained:
                 refuse_place(place)
@@ -226,7 +233,7 @@ def refuse_tensor(name: str) -> None:
     raise JobError(
         f"`{name}` carries a tensor from the turn of one logical worker to that of the next, which in DDP are "
         f"different ranks. Keep it in step.worker.state[{name!r}], which is each worker's own and moves with it, "
-        "or set it anew in every turn"
+        "or set it anew in every turn; what is only collected, as predictions are, appends to a list"
     )
 
 
@@ -237,6 +244,11 @@ def refuse_place(name: str) -> None:
         "on it: other numbers of processes would train otherwise. Write "
         f"`for {name}, batch in step.enumerate():`, which counts as enumerate(loader) does on a rank of DDP"
     )
+
+
+def refuse_variable(name: str) -> None:
+    """Refuse a variable that carries a number."""
+    refuse_number(f"`{name}` carries a number from the turn of one logical worker to that of the next", name)
 
 
 def refuse_number(what: str, name: str) -> None:
@@ -274,6 +286,8 @@ def refuse_attributes(keys: Iterable[tuple[str, str]]) -> None:
     for module, attribute in keys:
         if module.startswith("`"):
             refuse_held(module, attribute)
+        if module == VARIABLE:
+            refuse_variable(attribute)
         if module.startswith("number of "):
             owner = module.removeprefix("number of ")
             refuse_number(f"{owner} changes its attribute {attribute!r} in every turn and goes on from it", attribute)
@@ -326,12 +340,16 @@ def list_held() -> Iterator[tuple[tuple[str, str], Any]]:
 
 
 def list_counted(frame: FrameType, trained: Names) -> Iterator[tuple[tuple[str, str], Any]]:
-    """The numbers in attributes of the script's objects that gradients depend on, and that their classes count in."""
+    """The numbers that gradients depend on, and that functions count in: of the script's objects, and around these."""
     for name in sorted(find_kept(frame, trained)):
         variable, _, attribute = name.partition(".")
         value, kind = find_value(frame, name), type(find_value(frame, variable))
         if type(value) in (int, float) and attribute in find_going_on(kind):  # type: ignore[arg-type]  # as below
             yield (f"number of `{variable}` ({kind.__name__})", attribute), value
+    for name in sorted(find_counted_around(frame, trained)):
+        value = find_value(frame, name)
+        if type(value) in (int, float):
+            yield (VARIABLE, name), value
 
 
 @lru_cache(maxsize=4096)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from springtide.training.state.script.loop_code import find_loop
-from springtide.training.state.script.loss_flow import find_counted, find_trained
+from springtide.training.state.script.trained_variables import find_counted, find_trained
 
 WITH_I = "(x * weight).sum() * i"
 LOSS = "(x * weight).sum()"
@@ -34,6 +34,13 @@ class Tempered(nn.Module):
 
     def show(self, value: float) -> None:
         self.shown = value
+
+    def training_step(self, x: torch.Tensor, i: int) -> torch.Tensor:
+        self.show(i)
+        return torch.sum(self(x))
+
+    def weigh(self, x: torch.Tensor, i: int) -> torch.Tensor:
+        return torch.sum(self(x)) * i
 
 
 class Meter:
@@ -71,6 +78,38 @@ def leave_more(x: torch.Tensor, weight: torch.Tensor, i: int) -> dict[str, Any]:
     return {"loss": (x * weight).sum(), **{"n": i}}
 
 
+def leave_after(x: torch.Tensor, weight: torch.Tensor, i: int) -> tuple[int, torch.Tensor]:
+    return 1, (x * weight).sum() * i
+
+
+def leave_before(x: torch.Tensor, weight: torch.Tensor, i: int) -> tuple[int, torch.Tensor]:
+    return i, (x * weight).sum()
+
+
+def leave_named(x: torch.Tensor, weight: torch.Tensor, i: int) -> dict[str, Any]:
+    out: dict[str, Any] = {"objective": (x * weight).sum()}
+    out["iteration"] = i
+    return out
+
+
+def yield_parts(x: torch.Tensor, i: int) -> Iterator[torch.Tensor]:
+    yield x * i
+
+
+class Options:
+    """What the functions of a file read."""
+
+    rate = 1.0
+
+
+options = Options()
+
+
+def take_options(x: torch.Tensor, weight: torch.Tensor, shown: int = 0, scale: float = 1.0) -> torch.Tensor:
+    str(shown)
+    return (x * weight).sum() * scale
+
+
 def read_an_item(weight: torch.Tensor, batch: dict[str, Any]) -> Any:
     return (batch["x"] * weight).sum()
 
@@ -99,6 +138,11 @@ KNOWN: dict[str, Any] = {
     "weigh_step": weigh_step,
     "leave_a_tuple": leave_a_tuple,
     "leave_more": leave_more,
+    "leave_after": leave_after,
+    "take_options": take_options,
+    "leave_before": leave_before,
+    "leave_named": leave_named,
+    "yield_parts": yield_parts,
     "read_an_item": read_an_item,
     "read_all": read_all,
     "__name__": __name__,
@@ -138,6 +182,12 @@ REACHING = {
     "a function of a module": "module.weigh_step(x, weight, i).backward()",
     "a dictionary that is given and filled": "fill({'x': x * i * weight})['x'].sum().backward()",
     "a tuple by its place": f"out = (1, {WITH_I})\nout[1].backward()",
+    "what a function returns as the second": "n, loss = leave_after(x, weight, i)\nloss.backward()",
+    "what a generator gives": "sum(yield_parts(x * weight, i)).sum().backward()",
+    "a call of dict": f"d = dict(n=1, loss={WITH_I})\nd['loss'].backward()",
+    "an argument by its name": "take_options(x, weight, scale=i).backward()",
+    "arguments in another order": "take_options(weight=weight, x=x, scale=i, shown=1).backward()",
+    "a method of a model": "(model.weigh(x, i) * weight).sum().backward()",
 }
 SHOWN = {
     "appended as shown": f"losses = []\nloss = {LOSS}\nloss.backward()\nlosses.append(loss.item() / i)",
@@ -158,6 +208,12 @@ SHOWN = {
     "more beside a loss": "leave_more(x, weight, i)['loss'].backward()",
     "shown by a function of a module": "module.show_step(x, weight, i).backward()",
     "the second of two": f"out = ({LOSS}, i)\nloss, n = out\nloss.backward()",
+    "what a function returns as the first": "n, loss = leave_before(x, weight, i)\nloss.backward()",
+    "beside it, whatever it is called": "leave_named(x, weight, i)['objective'].backward()",
+    "beside it in a call of dict": f"d = dict(loss={LOSS}, n=i)\nd['loss'].backward()",
+    "shown by its name": "take_options(x, weight, scale=1.0, shown=i).backward()",
+    "the same in a variable": "out = leave_named(x, weight, i)\nout['objective'].backward()",
+    "logged by a method of a model": "(model.training_step(x, i) * weight).sum().backward()",
 }
 
 
@@ -201,6 +257,20 @@ def test_numbers_that_reach_a_backward(name: str, at_top: bool) -> None:
 @pytest.mark.parametrize("name", SHOWN)
 def test_numbers_that_are_only_shown(name: str, at_top: bool) -> None:
     assert not is_counted(SHOWN[name], at_top)
+
+
+def test_a_member_of_what_a_function_reads_around_it() -> None:
+    found: list[bool] = []
+
+    def look() -> Iterator[torch.Tensor]:
+        yield torch.ones(4)
+        frame = sys._getframe(1)
+        found.append("options.rate" in find_counted(frame, find_trained(frame)))
+
+    text = "for x in look():\n    read(x).sum().backward()\n    options.rate *= 0.9\n"
+    names: dict[str, Any] = {"look": look, "options": options, "torch": torch, "__name__": __name__}
+    exec("def read(x): return (x / options.rate).requires_grad_()\n" + text, names)
+    assert found == [True]
 
 
 def test_functions_are_read_once_however_often_they_are_called() -> None:

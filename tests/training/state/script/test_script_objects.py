@@ -110,6 +110,24 @@ def test_what_came_once_is_captured_again_though_it_does_not_change() -> None:
     assert second.captured["values"].keys() == first.captured["values"].keys()
 
 
+def test_what_a_function_with_the_loop_is_given_is_the_same_as_outside() -> None:
+    text = """
+class Criterion(nn.Module):
+    def __init__(self): super().__init__(); self.weights = {'a': 1.0}; self.register_buffer('seen', torch.zeros(1))
+def train_one_epoch(given, steps):
+    for step in steps: given.seen += 1
+criterion = Criterion()
+begin_epochs()
+criterion.weights['a'] = 2.0
+train_one_epoch(criterion, loader)
+"""
+    model = nn.Linear(2, 2)
+    steps = Steps(make_run(model))
+    run_script(text, steps, model, begin_epochs=lambda: steps.run.objects.begin(steps.run))  # type: ignore[arg-type]
+    assert steps.captured["missing"] == []
+    assert steps.captured["values"].keys() == {"criterion.weights['a']", "criterion.seen"}
+
+
 def test_what_has_no_place_any_more_is_told() -> None:
     _, first = go(BEFORE + LOOP)
     _, second = go(BEFORE.replace("shadow, seen", "shade, seen") + "for step in loader: pass", first.captured)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from types import FunctionType, MethodType
 from typing import Any
 
-import torch
-
 from springtide.training.state.script.loop_variables import MISSING, is_installed, is_own
 
 CALL = "__call__"
+#: Kinds of functions that return something else than what `return` has.
+GIVING_LATER = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 Names = frozenset[str]
 
@@ -44,6 +44,18 @@ class Slot:
     items: Mapping[object, Names] | None = None
     #: The variable whose value a call of this changes.
     changes: str = ""
+    #: Of a function that is called, what each item of what it returns is made of.
+    gives: Mapping[object, Names] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """The variables of a function that its backwards depend on, or what it returns if it has none."""
+
+    names: Names
+    has_backward: bool = False
+    #: The same of each item, where it returns a tuple or a dictionary.
+    items: Mapping[object, Names] = field(default_factory=dict)
 
 
 @dataclass
@@ -54,7 +66,7 @@ class Scope:
     all_: dict[str, Any]
     above: tuple[object, ...] = ()
     #: What was found in functions, by which, of which object, and how deep.
-    known: dict[tuple[object, ...], tuple[Names, bool]] = field(default_factory=dict)
+    known: dict[tuple[object, ...], Trained] = field(default_factory=dict)
 
     def find(self, name: str) -> object:
         """The value of a variable."""
@@ -80,14 +92,6 @@ def merge_slots(one: Slot, two: Slot) -> Slot:
 def join(slots: Iterable[Slot]) -> Names:
     """The variables that several values are made of."""
     return frozenset().union(*(slot.names for slot in slots))
-
-
-def pick_losses(keys: Iterable[object]) -> list[object]:
-    """Of a container's keys those that are of a loss: the first of several values, or those that are called so."""
-    all_ = list(keys)
-    if all_ == list(range(len(all_))):
-        return all_[:1]
-    return [key for key in all_ if "loss" in str(key)] or all_
 
 
 def list_items(slots: list[Slot]) -> dict[object, Names] | None:
@@ -118,21 +122,20 @@ def find_method(value: object, name: str) -> object:
 
 
 def make_called(function: object, owner: object = MISSING, owner_name: str = "", bound: int = 0) -> Called | None:
-    """A function whose code is looked into, the one that decorators were put around: of the script's own files."""
+    """A function whose code is looked into, the one that decorators were put around: of the script's own files.
+
+    A generator's is not: what it yields goes elsewhere than what a function returns.
+    """
     inner = inspect.unwrap(function) if isinstance(function, FunctionType) else function
-    is_read = isinstance(inner, FunctionType) and not is_installed(inner.__code__.co_filename)
-    return Called(inner, owner, owner_name, bound) if is_read else None  # type: ignore[arg-type]
+    if not isinstance(inner, FunctionType) or inner.__code__.co_flags & GIVING_LATER:
+        return None
+    return None if is_installed(inner.__code__.co_filename) else Called(inner, owner, owner_name, bound)
 
 
 def is_object(value: object) -> bool:
-    """Whether a value is an object of the script's own classes whose code can be read; modules are looked at apart."""
+    """Whether a value is an object of the script's own classes, whose code can be read."""
     kind = type(value)
-    return (
-        value is not MISSING
-        and kind.__module__ != "builtins"
-        and not issubclass(kind, (type, torch.nn.Module))
-        and is_own(kind)
-    )
+    return value is not MISSING and kind.__module__ != "builtins" and not issubclass(kind, type) and is_own(kind)
 
 
 def list_parameters(function: FunctionType) -> list[str]:
@@ -141,11 +144,16 @@ def list_parameters(function: FunctionType) -> list[str]:
     return list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
-def list_outer(function: FunctionType, names: Names) -> set[str]:
-    """Those of a function's variables, and of their items by a constant, that are not its own."""
-    code = function.__code__
+def list_outer(called: Called, names: Names) -> set[str]:
+    """Those of a function's variables, and of their members and items by a constant, that are not its own."""
+    code = called.function.__code__
     own = (*code.co_varnames, *code.co_cellvars)
-    return {name for name in names if (root := name.partition("[")[0]).isidentifier() and root not in own}
+    return {name for name in names if (root := find_owner(name)).isidentifier() and root not in own}
+
+
+def find_owner(name: str) -> str:
+    """The variable of a name, which may be that of a member of its value."""
+    return name.partition(".")[0].partition("[")[0]
 
 
 def list_places(called: Called, count: int, words: tuple[str, ...]) -> list[str | None]:

@@ -211,15 +211,17 @@ def find_remembered(code: CodeType) -> frozenset[str]:
 @lru_cache(maxsize=1024)
 def read_code(code: CodeType) -> CodeSpan:
     """All of a function."""
-    all_ = tuple(rename(one) for one in dis.get_instructions(code) if one.opname != "EXTENDED_ARG")
+    all_ = tuple(rename(one, code) for one in dis.get_instructions(code) if one.opname != "EXTENDED_ARG")
     offsets = [one.offset for one in all_]
     # A jump goes to what extends the argument of an instruction, if there is such: to the next that is one.
     places = {one.offset: bisect_left(offsets, one.offset) for one in dis.get_instructions(code)}
     return CodeSpan(all_, tuple(list_accesses(all_)), places, 0, 0, len(all_) - 1, tuple(range(len(all_))))
 
 
-def rename(one: dis.Instruction) -> dis.Instruction:
-    """An instruction by the name that it has in older Pythons."""
+def rename(one: dis.Instruction, code: CodeType) -> dis.Instruction:
+    """An instruction by the name that it has in older Pythons, with the names of arguments, which `dis` leaves out."""
+    if one.opname == "KW_NAMES" and one.arg is not None:
+        return one._replace(argval=code.co_consts[one.arg])
     if one.opname == "BINARY_OP" and one.argrepr == "[]":
         return one._replace(opname="BINARY_SUBSCR")
     return one._replace(opname="LOAD_CONST") if one.opname == "LOAD_SMALL_INT" else one

@@ -1,16 +1,15 @@
 """What gradients depend on: the variables that flow into `loss.backward()`, found in the bytecode of a loop.
 
-Values are followed on the stack, from variable to variable, through conditions (what is loaded under `if i > 50:`
-depends on `i`) and through functions of the script's own, up to a depth. What is printed, logged, shown by a progress
-bar or summed up for later flows nowhere.
+A `Flow` walks the code with a stack of `Slot`s in the place of values: each says of what variables its value is made.
+What is stored, and what a backward is called on, goes to `VariableSources`, which has the answer in the end. What is
+loaded under `if i > 50:` depends on `i`, and calls of the script's own functions are walked in the same way, up to a
+depth. What is printed, logged, shown by a progress bar or summed up for later flows nowhere.
 """
 
-import ast
 import dis
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import torch
@@ -21,9 +20,11 @@ from springtide.training.state.script.flow_values import (
     Names,
     Scope,
     Slot,
+    Trained,
     find_called,
     find_function,
     find_method,
+    find_owner,
     is_object,
     join,
     list_items,
@@ -32,11 +33,11 @@ from springtide.training.state.script.flow_values import (
     list_places,
     make_called,
     merge,
-    pick_losses,
     read_cell,
 )
-from springtide.training.state.script.loop_code import ACCESS, ALWAYS_JUMPING, CodeSpan, find_loop, read_code
+from springtide.training.state.script.loop_code import ACCESS, ALWAYS_JUMPING, CodeSpan, read_code
 from springtide.training.state.script.loop_variables import MISSING, is_own
+from springtide.training.state.script.variable_sources import VariableSources
 
 #: In the names that a value is made of: that it is, or holds, the call of a backward.
 BACKWARD = "<backward>"
@@ -60,23 +61,30 @@ class Flow:
 
     span: CodeSpan
     scope: Scope
-    #: Whether what is returned counts as the loss, as in a function without a backward of its own.
-    returning: bool = False
-    #: The variables that a backward depends on, and those that each variable is made of, by where.
-    ends: set[str] = field(default_factory=set)
-    sources: dict[str, dict[int, Names]] = field(default_factory=lambda: defaultdict(dict))
-    #: The instruction that is at work, and those of backwards.
+    #: The instruction that is at work.
     at: int = 0
-    ends_at: set[int] = field(default_factory=set)
-    #: Variables that are made with constant keys, and those that are returned, of whose items only the losses count.
-    made: set[str] = field(default_factory=set)
-    returned: set[str] = field(default_factory=set)
     #: The variables on whose value it depends whether an instruction runs.
     conditions: dict[int, Names] = field(default_factory=dict)
     has_backward: bool = False
 
+    def __post_init__(self) -> None:
+        self.sources = VariableSources(self.span)
+
     def find_trained(self) -> Names:
-        """The variables that gradients depend on."""
+        """The variables that the gradients of a loop depend on."""
+        self.walk()
+        return self.sources.find_all() - {BACKWARD}
+
+    def find_given(self) -> Trained:
+        """The variables that a function's backwards depend on, or what it returns if it has none."""
+        self.walk()
+        if self.has_backward:
+            return Trained(self.sources.find_all() - {BACKWARD}, has_backward=True)
+        self.sources.end_with_returned()
+        return Trained(self.sources.find_all(), items=self.sources.find_items())
+
+    def walk(self) -> None:
+        """Go every way through the code."""
         states: dict[tuple[int, bool], list[Slot]] = {}
         conditioned: dict[tuple[int, bool], Names] = {}
         open_ = [(self.span.start, self.span.start - 1, self.begin())]
@@ -94,65 +102,10 @@ class Flow:
                 open_.append((place, index, self.apply(index, list(stack), jump=place != falls)))
             if not any(True for _ in self.span.follow(index, came_from)):
                 self.apply(index, list(stack), jump=False)
-        return self.close()
 
     def begin(self) -> list[Slot]:
         """The stack where the walk begins: in a loop behind its FOR_ITER, with the iterator and the item."""
         return [Slot(), Slot()] if self.span.code[self.span.here].opname == "FOR_ITER" else []
-
-    def close(self) -> Names:
-        """What backwards depend on, on the way of whatever variables."""
-        found: set[str] = set()
-        open_ = self.ends | {name for variable in self.returned for name in self.list_returned(variable)}
-        before = self.list_before()
-        while open_:
-            name = open_.pop()
-            found.add(name)
-            owner = name.partition("[")[0]
-            open_ |= self.list_sources(name, before) | self.list_sources(owner, before)
-            open_ |= {item for item in self.sources if item.startswith(f"{name}[")}
-            open_ |= {owner} if name.startswith(f"{owner}[-") else set()  # an item with two names
-            open_ -= found
-        return frozenset(found - {BACKWARD})
-
-    def list_before(self) -> set[int]:
-        """The instructions after which a backward may still come in this turn."""
-        behind = defaultdict(set)
-        for index in self.span.inside:
-            for place in self.span.follow(index, index) if index != self.span.here else ():
-                behind[place].add(index)
-        found: set[int] = set()
-        open_ = set(self.ends_at)
-        while open_:
-            index = open_.pop()
-            found.add(index)
-            open_ |= behind[index] - found
-        return found
-
-    def list_sources(self, name: str, before: set[int]) -> set[str]:
-        """What a variable is made of, but for what it becomes after all backwards and is not any more in the next turn.
-
-        An item is of a container that others may have as well, if it was not made here.
-        """
-        root = find_owner(name)
-        stores = self.sources.get(name, {})
-        is_own = name == root or (root in self.made and not self.sources.get(root))
-        if is_own and not before.issuperset(stores) and self.is_new(root, before):
-            stores = {index: names for index, names in stores.items() if index in before}
-        return set().union(*stores.values())
-
-    def is_new(self, name: str, before: set[int]) -> bool:
-        """Whether a variable is set in every turn before it is read, and before a backward: a function may read it."""
-        is_set = not before.isdisjoint(self.span.list_accesses_of(name, "STORE"))
-        return is_set and not self.span.reads_first(name, self.span.start)
-
-    def list_returned(self, variable: str) -> list[str]:
-        """The items of a variable that are the loss of a function that returns it, or the variable itself."""
-        names = {name for name in self.sources if name.startswith(f"{variable}[")}
-        if variable not in self.made or self.sources.get(variable):
-            return [variable]
-        items = {ast.literal_eval(name.removeprefix(variable)[1:-1]): name for name in names}
-        return [items[key] for key in pick_losses(sorted(items, key=str))]
 
     def apply(self, index: int, stack: list[Slot], jump: bool) -> list[Slot]:
         """The stack after an instruction."""
@@ -200,6 +153,8 @@ class Flow:
         name, names = one.opname, join(stack[low:]) | self.list_read(index)
         if name in LOADING_OF:
             return self.get_attribute(index, stack[-1] if stack else Slot())
+        if name in ("CALL", "CALL_KW"):
+            return Slot(names, items=next((slot.gives for slot in stack[low:] if slot.gives), None))
         if name == "BINARY_SUBSCR" and len(stack) > 1:
             return self.get_item(index, *stack[-2:])
         if name == "MAKE_FUNCTION":
@@ -230,7 +185,7 @@ class Flow:
         if slot.items is not None and list(slot.items) == list(range(count)):
             return [Slot(slot.items[place]) for place in reversed(range(count))]
         names = [f"{slot.variable}[{place}]" for place in reversed(range(count))]
-        if slot.variable and all(name in self.sources for name in names):
+        if slot.variable and all(name in self.sources.made_of for name in names):
             return [Slot(slot.names - {slot.variable} | {name}) for name in names]
         return [Slot(slot.names)] * count
 
@@ -253,29 +208,25 @@ class Flow:
     def store(self, name: str, slot: Slot) -> None:
         """A variable is made of a value."""
         if slot.items is None:
-            self.add_source(name, slot.names)
+            self.sources.add(name, slot.names, self.at)
         else:
-            self.made.add(name)
+            self.sources.made.add(name)
         for key, names in (slot.items or {}).items():
-            self.add_source(f"{name}[{key!r}]", names)
+            self.sources.add(f"{name}[{key!r}]", names, self.at)
         self.notice([slot])
-
-    def add_source(self, name: str, names: Names) -> None:
-        """A variable is, or may be from here on, made of others."""
-        self.sources[name][self.at] = self.sources[name].get(self.at, frozenset()) | names
 
     def flow_into(self, name: str, names: Names) -> None:
         """A variable, or a member of one, is changed by what is made of others.
 
         So is a tensor of which it is a part, and a module that reads the attribute where it is called.
         """
-        self.add_source(name, names)
+        self.sources.add(name, names, self.at)
         root = find_owner(name)
         kind: Any = type(self.scope.find(root))
         attribute = name.removeprefix(f"{root}.").partition(".")[0].partition("[")[0]
         is_read = issubclass(kind, torch.nn.Module) and attribute in find_read_in_use(kind)
         if root != name and (issubclass(kind, torch.Tensor) or is_read):
-            self.add_source(root, names)
+            self.sources.add(root, names, self.at)
 
     def change(self, slots: list[Slot]) -> None:
         """A call changes the value of a variable by its arguments."""
@@ -293,22 +244,10 @@ class Flow:
                 names = [slots[1].variable] if slots[1].variable else []
             for name in names:
                 self.flow_into(name, join([slots[0], *slots[2:]]))
-        elif one.opname.startswith("RETURN_") and self.returning:
-            self.give_back(slots)
+        elif one.opname.startswith("RETURN_") and slots:
+            self.sources.returns[index] = slots[0]
         if one.opname.startswith(("POP_JUMP", "JUMP_IF_")):
             self.depend(self.list_conditional(index), slots)
-
-    def give_back(self, slots: Iterable[Slot]) -> None:
-        """Values are returned: of several the loss counts."""
-        self.ends_at.add(self.at)
-        for slot in slots:
-            if slot.items is not None:
-                self.ends |= frozenset().union(*(slot.items[key] for key in pick_losses(slot.items)))
-            elif slot.variable:
-                self.ends |= slot.names - {slot.variable}
-                self.returned.add(slot.variable)
-            else:
-                self.ends |= slot.names
 
     def depend(self, places: Iterable[int], slots: list[Slot]) -> None:
         """Whether instructions run, or how often, depends on values."""
@@ -320,8 +259,7 @@ class Flow:
         names = join(slots)
         if BACKWARD in names:
             self.has_backward = True
-            self.ends |= names
-            self.ends_at.add(self.at)
+            self.sources.end(names, self.at)
 
     def list_conditional(self, index: int) -> Iterator[int]:
         """The instructions that run, or do not, by the jump at one: up to its target, and what is else."""
@@ -363,13 +301,24 @@ class Flow:
             value = vars(owner.value).get(name, MISSING)
             return Slot(owner.names | names, value, variable, find_function(value, variable))
         method = find_method(owner.value, name) if is_object(owner.value) else None
+        if isinstance(method, property):
+            return Slot(owner.names | names | self.find_property(method, owner), variable=variable)
         called = make_called(method, owner.value, owner.variable)
-        changes = owner.variable if called is None and is_changing(owner.value, name) else ""
-        return Slot(owner.names | names, variable=variable, called=called, changes=changes)
+        if is_changing(owner.value, name) and (called is None or issubclass(type(owner.value), torch.nn.Module)):
+            return Slot(owner.names | names, variable=variable, changes=owner.variable)
+        return Slot(owner.names | names, variable=variable, called=called)
+
+    def find_property(self, member: property, owner: Slot) -> Names:
+        """What a property of an object of the script's own depends on."""
+        getter = make_called(member.fget, owner.value, owner.variable)
+        trained = self.look_into(getter)
+        return frozenset() if getter is None or trained is None else self.list_reached(getter, trained.names)
 
     def get_item(self, index: int, owner: Slot, key: Slot) -> Slot:
         """An item of a value: by a constant it has names of its own."""
         names = self.list_read(index)
+        if owner.items is not None and isinstance(key.value, str | int) and key.value in owner.items:
+            return Slot(owner.items[key.value])
         if not names:
             return Slot(owner.names | key.names, variable=owner.variable)
         return Slot((owner.names - {owner.variable}) | key.names | names, variable=next(iter(names)))
@@ -382,27 +331,42 @@ class Flow:
         if code[index].opname == "CALL_KW":
             words, given = code[index - 1].argval, stack[:-1]
         elif code[index - 1].opname == "KW_NAMES":
-            words = words_of(self.span, index - 1)
+            words = code[index - 1].argval
         if len(given) < count + 2:
             return stack
-        called = find_called(given[-count - 2 : len(given) - count])
-        if called is None or len(self.scope.above) >= DEEPEST or called.function.__code__ in self.scope.above:
+        before, callees = given[: -count - 2], given[-count - 2 : len(given) - count]
+        arguments, rest = given[len(given) - count :], stack[len(given) :]
+        if len(words) == count and any(slot.variable == "dict" for slot in callees):
+            made = Slot(gives={word: slot.names for word, slot in zip(words, arguments, strict=True)})
+            return [*before, made, made, *arguments, *rest]
+        called = find_called(callees)
+        trained = self.look_into(called)
+        if called is None or trained is None:
             return stack
-        trained, has_backward = find_trained_in(called, self.scope)
-        arguments = given[len(given) - count :]
         places = list_places(called, count, words)
-        kept = [keep_trained(slot, place, trained) for slot, place in zip(arguments, places, strict=True)]
+
+        def keep(names: Names) -> list[Slot]:
+            kept = (keep_trained(slot, place, names) for slot, place in zip(arguments, places, strict=True))
+            return [Slot(self.list_reached(called, names)), *kept]
+
+        gives = {key: join(keep(names)) for key, names in trained.items.items()}
+        callee, *kept = keep(trained.names)
+        callee = Slot(callee.names | ({BACKWARD} if trained.has_backward else set()), gives=gives)
+        return [*before, callee, callee, *kept, *rest]
+
+    def look_into(self, called: Called | None) -> Trained | None:
+        """What a function of the script's own depends on; None where it is not looked into."""
+        if called is None or len(self.scope.above) >= DEEPEST or called.function.__code__ in self.scope.above:
+            return None
+        return find_trained_in(called, self.scope)
+
+    def list_reached(self, called: Called, names: Names) -> Names:
+        """What variables of a function are here: its owner, members of that, and what is around the function."""
         own = next(iter(list_parameters(called.function)), "")
-        members = {
-            name.replace(own, called.owner_name, 1)
-            for name in trained
-            if called.owner_name and own and name.startswith(f"{own}.")
-        }
-        outer = list_outer(called.function, trained) if called.function.__globals__ is self.scope.all_ else set()
-        extra = members | outer | ({BACKWARD} if has_backward else set())
-        callee = Slot(frozenset(extra) | ({called.owner_name} if called.owner_name else frozenset()))
-        rest = stack[len(given) :]
-        return [*given[: -count - 2], callee, callee, *kept, *rest]
+        owner = called.owner_name
+        members = {owner + name.removeprefix(own) for name in names if owner and own and name.startswith(f"{own}.")}
+        is_near = called.function.__globals__ is self.scope.all_
+        return frozenset(members | ({owner} if owner else set())) | (list_outer(called, names) if is_near else set())
 
 
 def keep_trained(slot: Slot, parameter: str | None, trained: Names) -> Slot:
@@ -439,21 +403,15 @@ def list_loaded(code: object) -> Names:
     return inner | loaded | ({BACKWARD} if BRINGING & set(code.co_names) else set())
 
 
-def words_of(span: CodeSpan, index: int) -> tuple[str, ...]:
-    """The names of arguments that a KW_NAMES brings."""
-    argument = span.code[index].argval
-    return argument if isinstance(argument, tuple) else ()
-
-
-def find_trained_in(called: Called, scope: Scope) -> tuple[Names, bool]:
-    """The variables of a function that its loss or its backwards depend on, and whether it has any; found once."""
+def find_trained_in(called: Called, scope: Scope) -> Trained:
+    """What a function's loss or its backwards depend on; found once."""
     key = (called.function, id(called.owner), len(scope.above))
     if key not in scope.known:
         scope.known[key] = follow_function(called, scope)
     return scope.known[key]
 
 
-def follow_function(called: Called, scope: Scope) -> tuple[Names, bool]:
+def follow_function(called: Called, scope: Scope) -> Trained:
     """The same, anew."""
     function = called.function
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
@@ -462,56 +420,4 @@ def follow_function(called: Called, scope: Scope) -> tuple[Names, bool]:
     if own and called.owner is not MISSING:
         variables[own[0]] = called.owner
     inner = Scope(variables, function.__globals__, (*scope.above, function.__code__), scope.known)
-    flow = Flow(read_code(function.__code__), inner)
-    trained = flow.find_trained()
-    if flow.has_backward:
-        return trained, True
-    return Flow(read_code(function.__code__), inner, returning=True).find_trained(), False
-
-
-def find_trained(frame: FrameType) -> Names:
-    """The variables of a frame that gradients depend on, in the innermost loop at its place: over a step."""
-    loop = find_loop(frame.f_code, frame.f_lasti, innermost=True)
-    if loop is None or loop.code[loop.here].opname != "FOR_ITER":
-        return frozenset()
-    return Flow(loop, Scope(dict(frame.f_locals), frame.f_globals)).find_trained()
-
-
-def find_counted(frame: FrameType, trained: Names) -> Names:
-    """Those of these variables that the loop at a frame's place hands from one item to the next, sums included.
-
-    Not the members of a variable that the loop sets: a worker's own state is such.
-    """
-    loop = find_loop(frame.f_code, frame.f_lasti, innermost=True)
-    if loop is None:
-        return frozenset()
-    written = loop.list_written()
-    own = {name for name in written & trained if find_owner(name) == name or find_owner(name) not in written}
-    return frozenset(name for name in own if loop.goes_on_from(name, loop.start))
-
-
-def find_kept(frame: FrameType, trained: Names) -> Names:
-    """Those of these variables that are members of objects, which the loop at a frame's place does not set."""
-    loop = find_loop(frame.f_code, frame.f_lasti, innermost=True)
-    written = set() if loop is None else loop.list_written()
-    return frozenset(name for name in trained - written if "." in name and find_owner(name) not in written)
-
-
-def find_owner(name: str) -> str:
-    """The variable of a name, which may be that of a member of its value."""
-    return name.partition(".")[0].partition("[")[0]
-
-
-def find_place(frame: FrameType) -> str | None:
-    """The variable that numbers the turns of the loop at a frame's place, if that is over enumerate(...)."""
-    loop = find_loop(frame.f_code, frame.f_lasti, innermost=True)
-    if loop is None or loop.code[loop.here].opname != "FOR_ITER":
-        return None
-    before = [one for one in loop.code[: loop.here] if not one.opname.startswith(("PRECALL", "EXTENDED"))]
-    starts = [place for place, one in enumerate(before) if one.opname.startswith(("STORE_", "POP_", "JUMP", "RESUME"))]
-    asked = before[max(starts, default=-1) + 1 :]
-    is_counting = any(one.opname in ("LOAD_GLOBAL", "LOAD_NAME") and one.argval == "enumerate" for one in asked)
-    stored = [
-        name for index in (loop.here + 1, loop.here + 2) for kind, name in loop.accesses[index] if kind == "STORE"
-    ]
-    return stored[0] if is_counting and stored else None
+    return Flow(read_code(function.__code__), inner).find_given()

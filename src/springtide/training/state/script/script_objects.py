@@ -233,7 +233,8 @@ def walk_script(run: "ElasticRun") -> Walk:
 
     The script's other modules, what it has set on models and optimizers, and on data.
     """
-    frames = list(list_frames())
+    # What a function was given has the name that it has outside, where the run begins before the function is called.
+    frames = list(list_frames())[::-1]
     walk = Walk(list_known(run), list_memory(run), {pair for frame in frames for pair in list_cells(frame)})
     walk.seen |= {id(frame.f_globals): "" for frame in frames}
     for frame in frames:
