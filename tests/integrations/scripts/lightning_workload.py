@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from torch.nn.functional import cross_entropy
@@ -60,7 +60,7 @@ class Classifier(LightningModule):
         self.log("flat", 1.0)
 
 
-torch.manual_seed(1)
+seed_everything(1)
 data = TensorDataset(torch.randn(90, 16), torch.randint(0, 4, (90,)))
 folder = None if asked.get("logged") else "best"  # else the logger's, which has a number
 trainer = Trainer(

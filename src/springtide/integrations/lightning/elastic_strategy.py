@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 import torch
+from lightning.fabric.utilities.seed import reset_seed
 from lightning.pytorch import Callback
 from lightning.pytorch.strategies import DDPStrategy, ParallelStrategy
 from lightning.pytorch.strategies.strategy import _ForwardRedirection
@@ -183,6 +184,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
     # Lightning's questions.
 
     def setup_environment(self) -> None:
+        reset_seed()  # as DDPStrategy does, where a script has called seed_everything
         super().setup_environment()
         rank_zero_only.rank = self.run.rank
 
