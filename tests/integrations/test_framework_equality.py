@@ -37,6 +37,7 @@ CASES = {
     "accelerate": (ACCELERATE, {"accumulate": 2}),
     "lightning plain": (LIGHTNING, {}),
     "lightning automatic": (LIGHTNING, {"accumulate": 2, "best": True}),
+    "lightning validation between": (LIGHTNING, {"accumulate": 2, "check": 0.5}),
     "lightning logged": (LIGHTNING, {"accumulate": 2, "best": True, "logged": True}),
     "lightning samplers": (LIGHTNING, {"accumulate": 2, "samplers": True}),
     "lightning manual": (LIGHTNING, {"manual": True}),

@@ -46,7 +46,8 @@ for epoch in accelerator.epochs(3):
         assert place == step.index == step.number - epoch * len(loader)
         for inputs, targets in step:
             with accelerator.accumulate(model):
-                accelerator.backward(cross_entropy(model(inputs), targets))
+                loss = cross_entropy(model(inputs), targets)
+                accelerator.backward(loss * (1 + accelerator.process_index % 2))  # a rank's own
         accelerator.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         scheduler.step()

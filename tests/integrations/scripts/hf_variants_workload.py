@@ -41,12 +41,15 @@ def measure(found: Any) -> dict[str, float]:
 
 
 class WeightedTrainer(ElasticTrainer):
-    """A Trainer with a loss of its own."""
+    """A Trainer with a loss of its own, which it logs."""
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:
         labels = inputs.pop("labels")
         outputs = model(**inputs)
         loss = torch.nn.functional.cross_entropy(outputs.logits, labels, weight=torch.tensor([1.0, 2.0, 0.5]))
+        self.log({"weighted": loss.item()})
+        if model.training:
+            loss = loss * (1 + self.args.process_index)  # a rank's own
         return (loss, outputs) if return_outputs else loss
 
 

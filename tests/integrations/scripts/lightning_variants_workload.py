@@ -35,7 +35,7 @@ class Classifier(LightningModule):
         return cross_entropy(self.head(self.body(batch[0])), batch[1])
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        loss = self.find_loss(batch)
+        loss = self.find_loss(batch) * (1 + self.global_rank)  # a rank's own
         self.log_dict({"loss": loss, "twice": loss * 2}, on_step=True, on_epoch=True, prog_bar=True)
         return {"loss": loss, "more": loss.detach()}
 

@@ -186,12 +186,16 @@ class ElasticAccelerator(Accelerator):
     def walk_turns(self, loader: UpdateLoader, step: Step) -> Iterator[Any]:
         """The batches of each logical worker here, in its turn."""
         count = loader.count(step.index)
-        for _ in step:
-            feed = self.feeds.feeds[step.worker.rank]
-            for number in range(count):
-                self.has_more = number < count - 1
-                self.gradient_state._set_sync_gradients(not self.has_more)
-                yield place_batch(feed.take(), loader.shard)
+        try:
+            for _ in step:
+                show_rank(self.run, step.worker.rank)
+                feed = self.feeds.feeds[step.worker.rank]
+                for number in range(count):
+                    self.has_more = number < count - 1
+                    self.gradient_state._set_sync_gradients(not self.has_more)
+                    yield place_batch(feed.take(), loader.shard)
+        finally:
+            self.show_place()
 
     def walk_stock(self, loader: UpdateLoader) -> Iterator[AccumulatedStep]:
         """A rank's updates."""

@@ -289,6 +289,7 @@ class ElasticTrainer(Trainer):
         state = self.accelerator.gradient_state
         for _ in update.step:
             worker = update.step.worker
+            show_rank(self.run, worker.rank)
             batches = update.batches[worker.rank]
             for number, batch in enumerate(batches):
                 is_last = number == len(batches) - 1
@@ -298,6 +299,7 @@ class ElasticTrainer(Trainer):
                 self.add_loss(worker.state, loss)
                 flops = float(super().floating_point_ops(batch))
                 worker.state["flops"] = worker.state.get("flops", 0.0) + flops
+        show_rank(self.run)
 
     def add_loss(self, state: dict[str, Any], loss: torch.Tensor) -> None:
         """Add to a worker's loss that is not logged yet, as the Trainer adds to a rank's."""
@@ -331,14 +333,41 @@ class ElasticTrainer(Trainer):
         super().store_flos()
 
     def log(self, logs: dict[str, float], *given: Any, **named: Any) -> None:
+        if not self.is_elastic or not self.run.prepared:
+            super().log(logs, *given, **named)
+        elif self.run.turns.contexts.active is not None:
+            self.note_log(logs)
+        else:
+            self.write_noted()
+            self.write_log(logs, *given, **named)
+
+    def note_log(self, logs: dict[str, float]) -> None:
+        """Keep what `compute_loss` logs in a turn: processes have different numbers of turns, and none waits in one.
+
+        Of the ranks the first one's log is kept, so here the first worker's; it moves with the worker.
+        """
+        contexts = self.run.turns.contexts
+        if contexts.active == 0:
+            state = contexts.workers[0].state
+            state["logs"] = [*state.get("logs", ()), (self.state.global_step, self.state.epoch, dict(logs))]
+
+    def write_noted(self) -> None:
+        """Log what was noted in turns, as of the steps that it was noted in."""
+        now = self.state.global_step, self.state.epoch
+        for step, epoch, logs in self.pop_everyone("logs", ())[0]:
+            self.state.global_step, self.state.epoch = step, epoch
+            self.write_log(logs)
+        self.state.global_step, self.state.epoch = now
+
+    def write_log(self, logs: dict[str, float], *given: Any, **named: Any) -> None:
+        """Log on every process what the first one has."""
         known = set(logs)
         super().log(logs, *given, **named)
-        if self.is_elastic and self.run.prepared:
-            trainer_checks.check_best_metric(self.args.metric_for_best_model, logs.keys() - known)
-            history = self.state.log_history  # times differ between processes, what is kept of them must not
-            history[-1] = self.run.exchange([history[-1]])[0][0]
-            numbers = {name: float(value) for name, value in history[-1].items() if isinstance(value, int | float)}
-            self.run.emit(numbers, self.state.global_step, echo=False)
+        trainer_checks.check_best_metric(self.args.metric_for_best_model, logs.keys() - known)
+        history = self.state.log_history  # times differ between processes, what is kept of them must not
+        history[-1] = self.run.exchange([history[-1]])[0][0]
+        numbers = {name: float(value) for name, value in history[-1].items() if isinstance(value, int | float)}
+        self.run.emit(numbers, self.state.global_step, echo=False)
 
     def evaluation_loop(self, dataloader: Any, *given: Any, **named: Any) -> Any:
         if not self.is_elastic:
@@ -349,7 +378,10 @@ class ElasticTrainer(Trainer):
         self.gather_function = lambda results: results
         try:
             with gather_results(shards):
-                return super().evaluation_loop(shards, *given, **named)
+                found = super().evaluation_loop(shards, *given, **named)
+            if self.run.prepared:
+                self.write_noted()
+            return found
         finally:
             self.round_items = None
 

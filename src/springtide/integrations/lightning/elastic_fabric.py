@@ -16,7 +16,7 @@ from springtide.errors import JobError
 from springtide.integrations.frameworks import find_run
 from springtide.integrations.lightning.elastic_strategy import RankMixin
 from springtide.integrations.lightning.lightning_checks import check_precision
-from springtide.integrations.lightning.sampled_data import LogicalEnvironment, SampledData
+from springtide.integrations.lightning.sampled_data import LogicalEnvironment, SampledData, TurnEnvironment
 from springtide.integrations.lightning.whole_data import draw_as_ranks, make_whole
 from springtide.integrations.stock_steps import StockSteps
 from springtide.integrations.worker_feeds import LocalFeeds, begin_contexts, make_turns
@@ -151,7 +151,7 @@ class ElasticFabric(RankMixin, ParallelStrategy):
     """Logical workers under Fabric."""
 
     def __init__(self, run: Any, find_unused_parameters: bool = False, broadcast_buffers: bool = True) -> None:
-        super().__init__(cluster_environment=LogicalEnvironment(run))
+        super().__init__(cluster_environment=TurnEnvironment(run))
         self._backward_sync_control: Any = AllSynced()
         self.run = run
         self.options = {"find_unused_parameters": find_unused_parameters, "broadcast_buffers": broadcast_buffers}

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 import torch
+from lightning.fabric.utilities.seed import reset_seed
 from lightning.pytorch import Callback
 from lightning.pytorch.strategies import DDPStrategy, ParallelStrategy
 from lightning.pytorch.strategies.strategy import _ForwardRedirection
@@ -30,11 +31,11 @@ from springtide.integrations.lightning.lightning_checks import (
     check_resumed,
 )
 from springtide.integrations.lightning.loop_memory import LoopMemory
-from springtide.integrations.lightning.sampled_data import LogicalEnvironment, SampledData
+from springtide.integrations.lightning.sampled_data import LogicalEnvironment, SampledData, TurnEnvironment
 from springtide.integrations.lightning.toggles import WorkerToggles
 from springtide.integrations.lightning.turn_counts import LoopProgress, Schedules, TurnCounts
 from springtide.integrations.lightning.turn_threads import TurnThread
-from springtide.integrations.lightning.whole_data import draw_as_ranks, make_whole
+from springtide.integrations.lightning.whole_data import draw_as_rank, draw_as_ranks, make_whole
 from springtide.integrations.stock_steps import StockSteps
 from springtide.integrations.worker_feeds import LocalFeeds, begin_contexts, make_turns
 from springtide.training.ddp_run import ReferenceRun
@@ -151,7 +152,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
     """Logical workers under Lightning's Trainer."""
 
     def __init__(self, run: Any, find_unused_parameters: bool = False, broadcast_buffers: bool = True) -> None:
-        super().__init__(cluster_environment=LogicalEnvironment(run))
+        super().__init__(cluster_environment=TurnEnvironment(run))
         self.run = run
         self.options = {"find_unused_parameters": find_unused_parameters, "broadcast_buffers": broadcast_buffers}
         self.redirect = _ForwardRedirection()
@@ -169,6 +170,8 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         #: The update's step, and how many batches it accumulates.
         self.step: Any = None
         self.update_size = 0
+        #: Loaders that were walked in a validation between the update's batches, by the place of the one before.
+        self.walked: dict[int, list[Any]] = {}
         #: In manual optimization, the batch of each worker whose call is under way.
         self.batches: dict[int, Any] = {}
         self.current: Any = None
@@ -181,12 +184,13 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
     # Lightning's questions.
 
     def setup_environment(self) -> None:
+        reset_seed()  # as DDPStrategy does, where a script has called seed_everything
         super().setup_environment()
         rank_zero_only.rank = self.run.rank
 
     def set_world_ranks(self) -> None:
-        """Tell Lightning which rank logs and saves; a rescale may change it."""
-        rank_zero_only.rank = self.run.rank
+        """Tell Lightning which rank logs and saves; a rescale may change it, and every turn does."""
+        rank_zero_only.rank = self.global_rank
 
     def barrier(self, name: str | None = None) -> None:
         if self.run.prepared:
@@ -294,6 +298,8 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         accumulate = trainer.accumulate_grad_batches
         if batch_idx % accumulate:
             return
+        # In an epoch that it has restarted in, Lightning's loop would leave out ReduceLROnPlateau at the end.
+        trainer.fit_loop._restarting = False
         if trainer.current_epoch != self.epoch:
             self.epoch = trainer.current_epoch
             self.close_walk()
@@ -310,8 +316,8 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         position = self.run.position
         assert self.feeds is not None
         self.feeds.follow(position.epoch, position.step_in_epoch * accumulate)
-        count = min(accumulate, len(self.feeds.data) - batch_idx)  # type: ignore[arg-type]
-        self.update_size = count
+        self.update_size = min(accumulate, len(self.feeds.data) - batch_idx)  # type: ignore[arg-type]
+        self.walked.clear()
 
     def close_walk(self) -> None:
         """Leave an epoch's steps before the next epoch begins."""
@@ -370,6 +376,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         counts = TurnCounts(LoopProgress(self.clearing.loop.optim_progress))
         for _ in self.step:
             worker = self.step.worker.rank
+            self.set_world_ranks()
             self.is_first_turn = worker == first
             for number in range(self.update_size):
                 self.number, self.current = number, self.take_batch(worker)
@@ -377,7 +384,10 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
                 with self.run.no_sync() if number < self.update_size - 1 else contextlib.nullcontext():
                     result = closure()
                 self.current = None
+                for loader in self.walked.get(number, ()):
+                    draw_as_rank(loader)
             counts.put_back()
+        self.set_world_ranks()
         counts.count()
         check_monitors(self.lightning_module.trainer)
         return result
@@ -410,6 +420,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         had = [parameter for parameter in module.parameters() if parameter.grad is not None]
         for _ in self.step:
             worker = self.step.worker.rank
+            self.set_world_ranks()
             if worker not in calls:
                 self.batches[worker] = self.take_batch(worker)
                 calls[worker] = TurnThread(partial(self.call_manually, self.batches[worker], rest, named))
@@ -421,6 +432,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
             counts.put_back()
             schedules.put_back()
             cleared = [parameter for parameter in had if parameter.grad is None]
+        self.set_world_ranks()
         counts.count()
         schedules.count()
         return cleared
@@ -447,7 +459,12 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         trainer = self.lightning_module.trainer
         if trainer.sanity_checking or not self.run.prepared:
             return
-        for loader in trainer.fit_loop.epoch_loop.val_loop._combined_loader.flattened:
+        loaders = trainer.fit_loop.epoch_loop.val_loop._combined_loader.flattened
+        place = trainer.fit_loop.batch_idx % trainer.accumulate_grad_batches
+        if place < self.update_size - 1:  # batches that are accumulated come later, in the workers' turns
+            self.walked[place] = loaders
+            return
+        for loader in loaders:
             draw_as_ranks(self.run, loader)
 
     def on_train_end(self) -> None:

@@ -121,3 +121,14 @@ class LogicalEnvironment(ClusterEnvironment):
 
     def node_rank(self) -> int:
         return 0
+
+
+class TurnEnvironment(LogicalEnvironment):
+    """What Lightning is told in an elastic run: in its turn a logical worker is the rank that it stands for."""
+
+    def global_rank(self) -> int:
+        worker = self.run.turns.worker if self.run.prepared else None
+        return super().global_rank() if worker is None else int(worker)
+
+    def local_rank(self) -> int:
+        return self.global_rank()

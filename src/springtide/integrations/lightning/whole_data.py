@@ -94,8 +94,13 @@ def draw_as_ranks(run: Any, loader: Any) -> None:
         return
     for worker in run.local:
         run.turns.contexts.enter(worker)
-        if loader.draws_seed:
-            torch.empty((), dtype=torch.int64).random_()
-        if loader.drawn_order is not None:
-            list(loader.drawn_order)
+        draw_as_rank(loader)
     run.turns.contexts.exit()
+
+
+def draw_as_rank(loader: Any) -> None:
+    """Draw what a rank does where it begins to walk a whole loader."""
+    if getattr(loader, "draws_seed", False):
+        torch.empty((), dtype=torch.int64).random_()
+    if getattr(loader, "drawn_order", None) is not None:
+        list(loader.drawn_order)
