@@ -18,6 +18,10 @@ def test_facts_that_say_nothing_yet_are_left_out(capsys: pytest.CaptureFixture[s
     assert {"rescales", "faults", "used", "finished", "expected"} & {*shown} == set()
 
 
+def test_steps_that_a_stop_has_lost_are_shown_without_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "faults" in list_facts(capsys, faults=0, lost_steps=12)
+
+
 def test_what_has_happened_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     shown = list_facts(capsys, rescales=2, pause_s=0.5, faults=1, lost_steps=3, device_s=20.0)
     assert {"rescales", "faults", "used"} <= {*shown}

@@ -101,7 +101,7 @@ def print_job(job: "JobInfo") -> None:
         "slack": show_slack(job),
         "finished": show_time(job.finished_at),
         "rescales": f"{job.rescales} (paused {show_seconds(job.pause_s)} in all)" if job.rescales else "-",
-        "faults": f"{job.faults} ({job.lost_steps} steps done twice)" if job.faults else "-",
+        "faults": f"{job.faults} ({job.lost_steps} steps done twice)" if job.faults or job.lost_steps else "-",
         "used": tell_used(job),
         "weights": f"SHA-256 {job.weights_sha256}" if job.weights_sha256 else "none yet",
         "files": find_files(job.id),

@@ -196,7 +196,7 @@ def remove_garbage(dry_run: bool) -> "list[Removable]":
 
 def remove_orphans(dry_run: bool, yes: bool, output: OutputOption) -> "list[Removable]":
     """What the database does not know, shown, and gone if that is confirmed."""
-    from springtide.control.storage.housekeeping import list_orphans, remove_all
+    from springtide.control.storage.housekeeping import list_orphans, may_still_go, remove_all
 
     with open_store() as (home, store):
         pieces = list_orphans(home, store)
@@ -208,6 +208,7 @@ def remove_orphans(dry_run: bool, yes: bool, output: OutputOption) -> "list[Remo
             raise InputError(
                 f"nothing was removed; take the jobs back with: {REPAIR}, or remove them with: {LOOK} --yes"
             )
+        pieces = [one for one in pieces if may_still_go(store, one, since_s=0.0)]  # the answer may have taken minutes
         remove_all(home, pieces)
     return pieces
 

@@ -107,7 +107,7 @@ def test_the_checkpoint_that_stays_is_of_the_last_start_whatever_one_that_was_cu
     assert left(home, "job") == ["output", "step-000000004-g10-0123"]
 
 
-@pytest.mark.parametrize("changed", ["resumed", "its code is used"])
+@pytest.mark.parametrize("changed", ["resumed", "its code is used", "its code was used and failed"])
 def test_what_somebody_begins_to_need_while_it_is_measured_stays(
     home: StateDir, store: Store, monkeypatch: pytest.MonkeyPatch, changed: str
 ) -> None:
@@ -120,6 +120,8 @@ def test_what_somebody_begins_to_need_while_it_is_measured_stays(
         assert ended is not None
         again = replace(ended, state=JobState.WAITLISTED, finished_s=None)
         new = again if changed == "resumed" else replace(again, id="new", name="new", seq=ended.seq + 1)
+        if changed == "its code was used and failed":
+            new = replace(new, state=JobState.FAILED, finished_s=NOW_S)
         store.write(Batch(jobs={new.id: new}))
         return measure(path)
 

@@ -158,7 +158,7 @@ def collect(state_dir: StateDir, store: Store, now_s: float, keep_days: float = 
     """Remove what may go; returns what went. A job's record goes last: without it its folder would be an orphan."""
     garbage = []
     for one in list_garbage(state_dir, store, now_s, keep_days):  # measuring it may have taken minutes
-        if may_still_go(store, one):
+        if may_still_go(store, one, now_s - keep_days * DAY_S):
             remove_all(state_dir, [one])
             garbage.append(one)
     kept = [one.name for one in list_folders(state_dir, state_dir.jobs)]
@@ -166,11 +166,14 @@ def collect(state_dir: StateDir, store: Store, now_s: float, keep_days: float = 
     return garbage
 
 
-def may_still_go(store: Store, one: Removable) -> bool:
-    """Whether nobody has begun to need something since it was listed: its job was not resumed, its code not used."""
+def may_still_go(store: Store, one: Removable, since_s: float) -> bool:
+    """Whether nobody has begun to need something since it was listed: its job was not resumed, its code not used.
+
+    Jobs that ended before an instant need their code no more.
+    """
     if one.outcome is not None:
         return store.find_outcome(one.outcome.id) == one.outcome
-    return one.kind != "code" or not store.is_archive_used(one.path.name.partition("~")[0])
+    return one.kind != "code" or not store.is_archive_used(one.path.name.partition("~")[0], since_s)
 
 
 def remove_all(state_dir: StateDir, pieces: list[Removable]) -> None:

@@ -317,9 +317,10 @@ class Store(AccountStore):
         """What became of a job by now; None if it is not known any more."""
         return next(iter(self.list_outcomes(job_id)), None)
 
-    def is_archive_used(self, archive: str) -> bool:
-        """Whether a job that is not over runs from some code."""
-        used = select(JOBS.c.id).where((JOBS.c.archive == archive) & JOBS.c.state.in_(map(str, ACTIVE))).limit(1)
+    def is_archive_used(self, archive: str, since_s: float) -> bool:
+        """Whether a job runs from some code that is not over, or ended at an instant or later and may be resumed."""
+        needed = JOBS.c.state.in_(map(str, ACTIVE)) | (JOBS.c.finished_s >= since_s)
+        used = select(JOBS.c.id).where((JOBS.c.archive == archive) & needed).limit(1)
         with self.engine.connect() as connection:
             return connection.execute(used).first() is not None
 

@@ -16,7 +16,7 @@ class Caution(IntEnum):
     """How much a proposal may change: each step leaves out what may have made the one before impossible to place."""
 
     GROW = 0  # admit newcomers and hand out spare devices
-    # the same, but of those who are not promised only urgent ones make others move: see `_hold_still`, `keep_held`
+    # the same, but of those who are not promised only urgent ones make others move: see `hold_still`, `keep_held`
     STEADY = 1
     CLOSED = 2  # only follow the plans in force, as steadily
     AFRESH = 3  # admit no one, and look for other plans

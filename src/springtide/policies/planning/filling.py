@@ -428,7 +428,7 @@ def largest_work(capacity: Capacity, columns: JobColumns, row: int) -> float:
 def fits_without(
     capacity: Capacity, columns: JobColumns, row: int, kept: Ints, costs: Floats, bound: Ints, cost: float
 ) -> bool:
-    """Whether a job could be planned if those that cost more, and are not bound, were not."""
+    """Whether a job could be planned beside the others as they are, without those that cost more and are not bound."""
     for k in range(len(kept)):
         if costs[k] > cost and not bound[k]:
             occupy(capacity, columns, kept[k], -1)
@@ -443,7 +443,7 @@ def fits_without(
 def select(capacity: Capacity, columns: JobColumns, order: Ints, fixed: Ints, now_s: float, most: int) -> Ints:
     """Plan jobs in this order, dropping the costliest whenever one cannot be in time; returns those kept.
 
-    Nobody is dropped for a job that would have no room without all that cost more.
+    Nobody is dropped for a job that would have no room without all that cost more, as the others are planned by then.
     A job that is `fixed` is never the one that is dropped; it is missing from what is kept only if dropping all others
     would not make room for it. Once it and another are missing the rest is not looked at: whoever asks for a fixed job
     can make up for one, not for two. Nor is it once more than `most` are missing in all.

@@ -58,8 +58,8 @@ def pass_full(capacity: Capacity, devices: int, stop: int) -> int:
 def join_equals(capacity: Capacity) -> None:
     """Leave out cuts between entries with as many free devices: plans that were given back have left theirs.
 
-    There is room for the cuts of a plan in each row, not for those of all that were tried. Only where it has run out:
-    a sum over other entries has other last digits.
+    There is room for the cuts of a plan in each row, not for those of all that were tried. Only where it has run out,
+    and where `select` drops a job: a sum over other entries has other last digits.
     """
     last = 0
     for k in range(1, capacity.size[0]):

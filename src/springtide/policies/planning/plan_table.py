@@ -168,7 +168,7 @@ class PlanTable:
         self.base_rate = np.concatenate([self.base_rate, np.zeros(jobs - size)])
         self.base_since = np.concatenate([self.base_since, np.zeros(jobs - size)])
         self.spare_rows[:0] = range(jobs - 1, size - 1, -1)
-        capacity = filling.empty_capacity(jobs, self.now_s, self.devices)
+        capacity = filling.empty_capacity(jobs + len(self.roster.offered), self.now_s, self.devices)
         used = int(self.capacity.size[0])
         capacity.times[:used], capacity.free[:used] = self.capacity.times[:used], self.capacity.free[:used]
         capacity.size[:] = self.capacity.size
@@ -290,7 +290,7 @@ def _holds_its_peak(now_s: float, view: JobView) -> bool:
 
 def free_capacity(table: PlanTable) -> Capacity:
     """All devices from now on, but for those that open offers reserve."""
-    rows = len(table.columns.deadline) + len(table.offered)
+    rows = len(table.columns.deadline) + len(table.roster.offered)  # more of these may be reserved for later
     capacity = filling.empty_capacity(rows, table.now_s, table.devices)
     for plan in table.offered:
         occupy_plan(table, capacity, plan, 1)

@@ -95,7 +95,7 @@ class UserThreads:
         done.add_done_callback(end)
         try:
             threading.Thread(target=do, args=(work, told), name=self.turns.what, daemon=True).start()
-        except RuntimeError as error:  # no room for another thread
+        except Exception as error:  # no room for another thread
             told.set_exception(error)
         return done
 

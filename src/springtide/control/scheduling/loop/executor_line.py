@@ -5,6 +5,7 @@ for everybody must not hang with it. A call that is not answered in time is left
 no other is made; nothing is lost with it, because what executors are told and asked may be told and asked twice.
 """
 
+import logging
 import queue
 import threading
 import time
@@ -16,6 +17,8 @@ from typing import Any, TypeVar
 from springtide.core.durations import show_span
 from springtide.errors import ExecutorError
 from springtide.executors.protocol import Event, Executor, ExecutorNode, Instruction, Running
+
+logger = logging.getLogger("springtide.control")
 
 T = TypeVar("T")
 PATIENCE_S = 0.5  # for one answer; one that answers takes milliseconds
@@ -67,12 +70,15 @@ class ExecutorLine:
         self.upto = upto
 
     def look(self, after: int) -> Sequence[Event]:
-        """In the other thread: have what was worked in forgotten, and ask for what came since."""
-        upto = self.upto
-        if upto > self.forgotten:
-            self.executor.acknowledge(upto)
-            self.forgotten = upto
-        return self.executor.events(after)
+        """In the other thread: ask for what came, and have what was worked in forgotten; if that fails, with the next."""
+        events = self.executor.events(after)
+        if self.upto > self.forgotten:
+            self.forgotten = self.upto
+            try:
+                self.executor.acknowledge(self.forgotten)
+            except Exception:
+                logger.warning("the executor does not forget events up to %d", self.forgotten, exc_info=True)
+        return events
 
     def running(self) -> Sequence[Running]:
         """The jobs that hold devices, by name."""
