@@ -1,6 +1,8 @@
 """Fine-tunes of a tiny classifier with what scripts of users have, several things at a time; the result is printed."""
 
+import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -81,6 +83,9 @@ elif variant == "own":
     options = {"gradient_checkpointing": True, "eval_strategy": "epoch", "gradient_accumulation_steps": 2}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     more = {"optimizers": (optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5))}
+elif variant == "unlogged":
+    kind = WeightedTrainer
+    options = {"logging_strategy": "no", "save_strategy": "steps", "save_steps": 5}
 elif variant == "grouped":
     options = {"train_sampling_strategy": "group_by_length", "eval_strategy": "steps", "eval_steps": 3}
 elif variant == "overridden":
@@ -101,5 +106,8 @@ trainer = kind(
     **more,
 )
 trainer.train()
+if variant == "unlogged":  # what a checkpoint has of the history counts too
+    saved = Path("out", "checkpoint-5", "trainer_state.json").read_text()
+    trainer.state.log_history += json.loads(saved)["log_history"]
 trainer.evaluate()
 print_result(trainer, trainer.predict(trainer.eval_dataset).predictions)

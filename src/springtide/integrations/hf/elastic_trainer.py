@@ -36,6 +36,8 @@ from springtide.training.workers.steps import Step
 BROUGHT_BY_RUN = "springtide"
 #: DDP's options that the run has; others must have DDP's own defaults.
 DDP_OPTIONS = ("find_unused_parameters", "broadcast_buffers")
+#: After so many steps what `compute_loss` has logged is written, if nothing else asks for it.
+NOTED_STEPS = 100
 
 
 class UpdateBatch:
@@ -287,19 +289,21 @@ class ElasticTrainer(Trainer):
     def take_turns(self, model: torch.nn.Module, update: Update) -> None:
         """Let every logical worker of this process train on its batches of the update."""
         state = self.accelerator.gradient_state
-        for _ in update.step:
-            worker = update.step.worker
-            show_rank(self.run, worker.rank)
-            batches = update.batches[worker.rank]
-            for number, batch in enumerate(batches):
-                is_last = number == len(batches) - 1
-                state._set_sync_gradients(is_last)
-                with contextlib.nullcontext() if is_last else self.run.no_sync():
-                    loss = type(self).training_step(self, model, batch, update.items[worker.rank])
-                self.add_loss(worker.state, loss)
-                flops = float(super().floating_point_ops(batch))
-                worker.state["flops"] = worker.state.get("flops", 0.0) + flops
-        show_rank(self.run)
+        try:
+            for _ in update.step:
+                worker = update.step.worker
+                show_rank(self.run, worker.rank)
+                batches = update.batches[worker.rank]
+                for number, batch in enumerate(batches):
+                    is_last = number == len(batches) - 1
+                    state._set_sync_gradients(is_last)
+                    with contextlib.nullcontext() if is_last else self.run.no_sync():
+                        loss = type(self).training_step(self, model, batch, update.items[worker.rank])
+                    self.add_loss(worker.state, loss)
+                    flops = float(super().floating_point_ops(batch))
+                    worker.state["flops"] = worker.state.get("flops", 0.0) + flops
+        finally:
+            show_rank(self.run)
 
     def add_loss(self, state: dict[str, Any], loss: torch.Tensor) -> None:
         """Add to a worker's loss that is not logged yet, as the Trainer adds to a rank's."""
@@ -314,10 +318,12 @@ class ElasticTrainer(Trainer):
     # Between two steps.
 
     def _maybe_log_save_evaluate(self, tr_loss: torch.Tensor, *given: Any, **named: Any) -> None:
-        if self.is_elastic and self.control.should_log and self.state.global_step > self._globalstep_last_logged:
-            tr_loss.copy_(torch.stack(self.pop_everyone("loss", torch.tensor(0.0))).mean())
-        super()._maybe_log_save_evaluate(tr_loss, *given, **named)
         step = self.state.global_step
+        if self.is_elastic and self.control.should_log and step > self._globalstep_last_logged:
+            tr_loss.copy_(torch.stack(self.pop_everyone("loss", torch.tensor(0.0))).mean())
+        elif self.is_elastic and (self.control.should_save or step % NOTED_STEPS == 0):
+            self.write_noted()
+        super()._maybe_log_save_evaluate(tr_loss, *given, **named)
         if self.stock.is_last(step) if self.stock else not self.run.goal.allows_step(Position(step=step)):
             self.control.should_training_stop = True
 
@@ -353,6 +359,8 @@ class ElasticTrainer(Trainer):
 
     def write_noted(self) -> None:
         """Log what was noted in turns, as of the steps that it was noted in."""
+        if not self.run.prepared:
+            return
         now = self.state.global_step, self.state.epoch
         for step, epoch, logs in self.pop_everyone("logs", ())[0]:
             self.state.global_step, self.state.epoch = step, epoch
@@ -376,11 +384,11 @@ class ElasticTrainer(Trainer):
         if self.gather_function is self.accelerator.gather:  # Seq2SeqTrainer's: what fills the last round counts too
             shards.rest = 0
         self.gather_function = lambda results: results
+        self.write_noted()  # of training: what TRL adds to a log is the evaluation's after it
         try:
             with gather_results(shards):
                 found = super().evaluation_loop(shards, *given, **named)
-            if self.run.prepared:
-                self.write_noted()
+            self.write_noted()
             return found
         finally:
             self.round_items = None
