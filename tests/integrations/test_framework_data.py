@@ -87,6 +87,23 @@ def test_an_evaluation_walks_what_its_sampler_has_and_nothing_else() -> None:
     assert torch.equal(run.turns.contexts.states[0].cpu, torch.default_generator.get_state())
 
 
+def test_a_loader_that_is_walked_in_a_turn_draws_what_its_rank_would() -> None:
+    """It drew nothing, and the worker's dropout after it was another than the rank's."""
+    need("lightning")
+    from springtide.integrations.lightning.elastic_fabric import WholeLoader
+    from springtide.integrations.lightning.whole_data import make_whole
+
+    held: Any = DataLoader(range(8), batch_size=4, sampler=DistributedSampler(range(8), RANKS, 0, shuffle=False))  # type: ignore[arg-type]
+    loader = WholeLoader(run := make_run(), make_whole(held, 0))
+    run.turns.worker = 1
+    torch.manual_seed(3)
+    assert [int(place) for batch in loader for place in batch] == list(range(8))
+    after = torch.default_generator.get_state()
+    torch.manual_seed(3)
+    list(held)
+    assert torch.equal(torch.default_generator.get_state(), after)
+
+
 def test_batch_samplers_of_evaluations_are_made_whole_or_refused() -> None:
     need("lightning")
     from springtide.integrations.lightning.whole_data import make_whole
@@ -214,6 +231,8 @@ def test_training_batches_are_on_the_device_of_the_prepared_loader(device: Any, 
             return iter([None])
 
     accelerator: Any = SimpleNamespace(
+        run=SimpleNamespace(logical_workers=1),
+        show_place=lambda: None,
         gradient_accumulation_steps=2,
         gradient_state=SimpleNamespace(_set_sync_gradients=lambda is_last: None),
         feeds=SimpleNamespace(feeds=[SimpleNamespace(take=lambda: batch)]),

@@ -169,7 +169,7 @@ def test_what_scripts_of_users_have_gives_the_results_of_torchrun(tmp_path: Path
     assert results["two"] == results["stock"]
 
 
-@pytest.mark.parametrize("variant", ["options", "warmed", "alternating", "hoarding", "watched"])
+@pytest.mark.parametrize("variant", ["options", "warmed", "alternating", "hoarding", "watched", "asking"])
 def test_what_modules_of_users_have_gives_the_weights_of_lightnings_own_ranks(tmp_path: Path, variant: str) -> None:
     """Options, hooks and optimizers as modules have them, on one process and on two."""
     need("lightning")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -166,8 +167,6 @@ def test_a_call_is_left_where_it_asks_and_gone_on_with() -> None:
 def test_callbacks_that_save_go_on_in_their_folder(tmp_path: Path) -> None:
     """In a logger's next version `ModelCheckpoint` forgot which model was the best until then."""
     need("lightning")
-    from types import SimpleNamespace
-
     from lightning.pytorch.callbacks import ModelCheckpoint
 
     from springtide.integrations.lightning.loop_memory import LoopMemory
@@ -191,8 +190,6 @@ def test_callbacks_that_save_go_on_in_their_folder(tmp_path: Path) -> None:
 def test_how_far_to_train_the_arguments_say_in_a_job_that_is_started_again() -> None:
     """A checkpoint's own `max_steps` ended a job that was given more steps where it would have ended before."""
     need("transformers")
-    from types import SimpleNamespace
-
     from transformers.trainer_callback import TrainerControl, TrainerState
 
     from springtide.integrations.hf.trainer_memory import TrainerMemory
@@ -206,3 +203,99 @@ def test_how_far_to_train_the_arguments_say_in_a_job_that_is_started_again() -> 
     saved = TrainerMemory(before).state_dict()
     TrainerMemory(after).load_state_dict(saved)
     assert (after.state.max_steps, after.state.num_train_epochs, after.state.global_step) == (9, 9, 3)
+
+
+def make_turn(worker: int | None) -> Any:
+    """A run of two processes in a worker's turn, or in none, which counts its exchanges."""
+    run: Any = SimpleNamespace(prepared=True, rank=1, logical_workers=3, group=object(), exchanges=0)
+    run.turns = SimpleNamespace(worker=worker)
+
+    def exchange(own: list[Any]) -> list[list[Any]]:
+        run.exchanges += 1
+        return [["first's"], own]
+
+    run.exchange = exchange
+    return run
+
+
+def test_nobody_is_waited_for_in_a_turn() -> None:
+    """Processes with two turns and with one waited for each other in `trainer.log_dir` or `fabric.barrier()`."""
+    need("lightning")
+    from springtide.integrations.lightning.elastic_fabric import ElasticFabric
+    from springtide.integrations.lightning.elastic_strategy import ElasticStrategy
+
+    for kind in (ElasticStrategy, ElasticFabric):
+        run = make_turn(None)
+        strategy = kind(run)
+        strategy.barrier()
+        assert (strategy.broadcast("own"), run.exchanges) == ("first's", 2)
+        run.turns.worker = 2
+        strategy.barrier()
+        assert run.exchanges == 2
+    assert ElasticStrategy(run).broadcast("own") == "own"
+    with pytest.raises(JobError, match=r"fabric\.broadcast in a logical worker's turn: .* before the loop"):
+        strategy.broadcast("own")
+    assert run.exchanges == 2
+
+
+class ThreeTurns:
+    """A step of a run with the turns of logical workers 0, 1 and 2."""
+
+    index = number = 0
+
+    def __init__(self, run: Any) -> None:
+        self.run = run
+
+    def __iter__(self) -> Any:
+        for worker in range(3):
+            self.run.turns.worker = worker
+            self.worker = SimpleNamespace(rank=worker)
+            yield
+        self.run.turns.worker = None
+
+
+def test_fabric_logs_once_and_goes_on_where_the_first_process_is_another() -> None:
+    """Every worker's turn wrote a row of its own, and a process that became the first wrote none."""
+    need("lightning")
+    from lightning.fabric.utilities.rank_zero import rank_zero_only
+
+    from springtide.integrations.lightning.elastic_fabric import ElasticFabric
+
+    before = rank_zero_only.rank
+    run = make_turn(None)
+    run.position = SimpleNamespace(epoch=0, step_in_epoch=0)
+    strategy = ElasticFabric(run)
+    feed = SimpleNamespace(take=lambda: [])
+    feeds: Any = SimpleNamespace(follow=lambda epoch, taken: None, feeds=[feed] * 3)
+    strategy.feeds, strategy.steps = feeds, [ThreeTurns(run), ThreeTurns(run)]
+    seen = []
+    try:
+        for step in strategy.walk_steps(None):
+            seen.append(rank_zero_only.rank)
+            seen += [rank_zero_only.rank for _ in step]
+            seen.append(rank_zero_only.rank)
+            run.rank = 0  # by a rescale at the boundary
+    finally:
+        rank_zero_only.rank = before
+    assert seen == [1, 0, 1, 2, 1, 0, 0, 1, 2, 0]
+
+
+def test_a_turn_that_fails_leaves_the_process_its_rank() -> None:
+    """Callbacks that hear of the failure save and log where the process is the first."""
+    need("lightning")
+    from lightning.pytorch.utilities.rank_zero import rank_zero_only
+
+    from springtide.integrations.lightning.elastic_strategy import ElasticStrategy
+
+    before = rank_zero_only.rank
+    run = make_turn(None)
+    strategy = ElasticStrategy(run)
+    try:
+        with pytest.raises(KeyError, match="lost") as failure, strategy.show_turns():
+            for _ in ThreeTurns(run):
+                strategy.set_world_ranks()
+                if run.turns.worker == 2:
+                    raise KeyError("lost")
+        assert (failure.type, rank_zero_only.rank) == (KeyError, 1)
+    finally:
+        rank_zero_only.rank = before

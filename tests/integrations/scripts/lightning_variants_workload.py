@@ -75,6 +75,15 @@ class Hoarding(Classifier):
             optimizer.zero_grad()
 
 
+class Asking(Classifier):
+    """One that asks for a folder and waits in its step; its validation comes after the fit, which has none."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        assert self.trainer.log_dir
+        self.trainer.strategy.barrier()
+        return super().training_step(batch, batch_idx)
+
+
 class Watching(Callback):
     """It counts the updates of which it is told, and sums up the gradients of the one before."""
 
@@ -132,7 +141,7 @@ class Numbers(LightningDataModule):
 
 torch.manual_seed(1)
 kinds: dict[str, type[Classifier]] = {"options": Classifier, "warmed": Warmed, "alternating": Alternating}
-kinds |= {"hoarding": Hoarding, "watched": Classifier}
+kinds |= {"hoarding": Hoarding, "watched": Classifier, "asking": Asking}
 watching = Watching()
 options: dict[str, Any] = {"max_epochs": 3, "logger": CSVLogger("logs"), "log_every_n_steps": 1}
 if variant == "options":
@@ -145,7 +154,13 @@ if variant in ("hoarding", "watched"):
 unused = "_find_unused_parameters_true" if variant == "alternating" else ""
 trainer = Trainer(accelerator="cpu", devices=2, strategy="springtide" + unused, enable_progress_bar=False, **options)
 model = kinds[variant]()
-trainer.fit(model, datamodule=Numbers())
+numbers = Numbers()
+if variant == "asking":
+    numbers.setup("fit")
+    trainer.fit(model, numbers.train_dataloader())
+    trainer.validate(model, numbers.val_dataloader())
+else:
+    trainer.fit(model, datamodule=numbers)
 if trainer.is_global_zero:
     weights = b"".join(one.numpy().tobytes() for one in model.state_dict().values())
     print("RESULT " + json.dumps([hashlib.sha256(weights).hexdigest(), trainer.global_step, watching.seen]), flush=True)

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from lightning.fabric.strategies import DDPStrategy
 from lightning.fabric.strategies.parallel import ParallelStrategy
+from lightning.fabric.utilities.rank_zero import rank_zero_only
 
 from springtide.errors import JobError
 from springtide.integrations.frameworks import find_run
 from springtide.integrations.lightning.elastic_strategy import RankMixin
 from springtide.integrations.lightning.lightning_checks import check_precision
 from springtide.integrations.lightning.sampled_data import LogicalEnvironment, SampledData, TurnEnvironment
-from springtide.integrations.lightning.whole_data import draw_as_ranks, make_whole
+from springtide.integrations.lightning.whole_data import draw_as_rank, draw_as_ranks, make_whole
 from springtide.integrations.stock_steps import StockSteps
 from springtide.integrations.worker_feeds import LocalFeeds, begin_contexts, make_turns
 from springtide.training.ddp_run import ReferenceRun
@@ -61,7 +62,8 @@ class OneBatch:
 class WorkerBatches:
     """An elastic step: the batch of each logical worker here, in its turn."""
 
-    def __init__(self, step: Any, feeds: LocalFeeds, device: torch.device) -> None:
+    def __init__(self, run: Any, step: Any, feeds: LocalFeeds, device: torch.device) -> None:
+        self.run = run
         self.step = step
         self.feeds = feeds
         self.device = device
@@ -70,8 +72,17 @@ class WorkerBatches:
     def __iter__(self) -> Iterator[Any]:
         from lightning.fabric.utilities import move_data_to_device
 
-        for _ in self.step:
-            yield move_data_to_device(self.feeds.feeds[self.step.worker.rank].take(), self.device)
+        try:
+            for _ in self.step:
+                worker = rank_zero_only.rank = self.step.worker.rank
+                yield move_data_to_device(self.feeds.feeds[worker].take(), self.device)
+        finally:
+            show_process(self.run)
+
+
+def show_process(run: Any) -> None:
+    """Tell Fabric which rank logs outside of turns; a rescale may change it."""
+    rank_zero_only.rank = run.rank
 
 
 class WholeLoader:
@@ -88,6 +99,8 @@ class WholeLoader:
     def __iter__(self) -> Iterator[Any]:
         if self.run.turns.worker is None:
             draw_as_ranks(self.run, self.loader)
+        else:
+            draw_as_rank(self.loader)
         yield from self.loader
 
 
@@ -196,19 +209,28 @@ class ElasticFabric(RankMixin, ParallelStrategy):
         """The steps of the epoch that are left."""
         assert self.feeds is not None
         for step in self.steps:
+            show_process(self.run)
             self.feeds.follow(self.run.position.epoch, self.run.position.step_in_epoch)
-            yield WorkerBatches(step, self.feeds, self.root_device)
+            yield WorkerBatches(self.run, step, self.feeds, self.root_device)
+        show_process(self.run)
 
     def walk_epochs(self, count: int) -> Iterator[int]:
         """The epochs left of `count`."""
         return self.run.epochs(count)  # type: ignore[no-any-return]
 
     def barrier(self, name: str | None = None) -> None:
-        if self.run.prepared:
+        if self.run.prepared and self.run.turns.worker is None:  # processes differ in how many turns they have
             self.run.exchange([])
 
     def broadcast(self, obj: Any, src: int = 0) -> Any:
-        return obj if not self.run.prepared else self.run.exchange([obj])[src][0]
+        if not self.run.prepared:
+            return obj
+        if self.run.turns.worker is not None:
+            raise JobError(
+                "fabric.broadcast in a logical worker's turn: processes differ in how many turns they have, so no "
+                "place has a value of each; broadcast before the loop over the step, or after it"
+            )
+        return self.run.exchange([obj])[src][0]
 
     def all_reduce(self, tensor: Any, *_: Any, **__: Any) -> Any:
         raise JobError(

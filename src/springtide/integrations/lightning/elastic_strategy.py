@@ -171,7 +171,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         self.step: Any = None
         self.update_size = 0
         #: Loaders that were walked in a validation between the update's batches, by the place of the one before.
-        self.walked: dict[int, list[Any]] = {}
+        self.validated: dict[int, list[Any]] = {}
         #: In manual optimization, the batch of each worker whose call is under way.
         self.batches: dict[int, Any] = {}
         self.current: Any = None
@@ -193,11 +193,11 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         rank_zero_only.rank = self.global_rank
 
     def barrier(self, name: str | None = None) -> None:
-        if self.run.prepared:
+        if self.run.prepared and self.run.turns.worker is None:  # processes differ in how many turns they have
             self.run.exchange([])
 
     def broadcast(self, obj: Any, src: int = 0) -> Any:
-        if not self.run.prepared or self.run.group is None:
+        if not self.run.prepared or self.run.group is None or self.run.turns.worker is not None:
             return obj
         return self.run.exchange([obj])[src][0]
 
@@ -317,7 +317,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         assert self.feeds is not None
         self.feeds.follow(position.epoch, position.step_in_epoch * accumulate)
         self.update_size = min(accumulate, len(self.feeds.data) - batch_idx)  # type: ignore[arg-type]
-        self.walked.clear()
+        self.validated.clear()
 
     def close_walk(self) -> None:
         """Leave an epoch's steps before the next epoch begins."""
@@ -374,23 +374,31 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         self.clearing.begin(optimizer)
         result, first = None, self.run.local[0]
         counts = TurnCounts(LoopProgress(self.clearing.loop.optim_progress))
-        for _ in self.step:
-            worker = self.step.worker.rank
-            self.set_world_ranks()
-            self.is_first_turn = worker == first
-            for number in range(self.update_size):
-                self.number, self.current = number, self.take_batch(worker)
-                self.show_batch(self.current)
-                with self.run.no_sync() if number < self.update_size - 1 else contextlib.nullcontext():
-                    result = closure()
-                self.current = None
-                for loader in self.walked.get(number, ()):
-                    draw_as_rank(loader)
-            counts.put_back()
-        self.set_world_ranks()
+        with self.show_turns():
+            for _ in self.step:
+                worker = self.step.worker.rank
+                self.set_world_ranks()
+                self.is_first_turn = worker == first
+                for number in range(self.update_size):
+                    self.number, self.current = number, self.take_batch(worker)
+                    self.show_batch(self.current)
+                    with self.run.no_sync() if number < self.update_size - 1 else contextlib.nullcontext():
+                        result = closure()
+                    self.current = None
+                    for loader in self.validated.get(number, ()):
+                        draw_as_rank(loader)
+                counts.put_back()
         counts.count()
         check_monitors(self.lightning_module.trainer)
         return result
+
+    @contextlib.contextmanager
+    def show_turns(self) -> Iterator[None]:
+        """Within, turns set the rank that logs and saves; in the end, failed or not, it is this process's."""
+        try:
+            yield
+        finally:
+            rank_zero_only.rank = self.run.rank
 
     # Manual optimization.
 
@@ -418,21 +426,21 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         counts = TurnCounts(LoopProgress(module.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress))
         schedules = TurnCounts(Schedules([config.scheduler for config in self.lr_scheduler_configs]))
         had = [parameter for parameter in module.parameters() if parameter.grad is not None]
-        for _ in self.step:
-            worker = self.step.worker.rank
-            self.set_world_ranks()
-            if worker not in calls:
-                self.batches[worker] = self.take_batch(worker)
-                calls[worker] = TurnThread(partial(self.call_manually, self.batches[worker], rest, named))
-            self.show_batch(self.batches[worker])
-            self.thread = calls[worker]
-            with self.toggles.of(worker):
-                self.thread.go_on()
-            self.thread = None
-            counts.put_back()
-            schedules.put_back()
-            cleared = [parameter for parameter in had if parameter.grad is None]
-        self.set_world_ranks()
+        with self.show_turns():
+            for _ in self.step:
+                worker = self.step.worker.rank
+                self.set_world_ranks()
+                if worker not in calls:
+                    self.batches[worker] = self.take_batch(worker)
+                    calls[worker] = TurnThread(partial(self.call_manually, self.batches[worker], rest, named))
+                self.show_batch(self.batches[worker])
+                self.thread = calls[worker]
+                with self.toggles.of(worker):
+                    self.thread.go_on()
+                self.thread = None
+                counts.put_back()
+                schedules.put_back()
+                cleared = [parameter for parameter in had if parameter.grad is None]
         counts.count()
         schedules.count()
         return cleared
@@ -454,15 +462,18 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
     # Validation and the end.
 
     def on_validation_start(self) -> None:
-        """Every rank draws a seed for each loader that it walks."""
+        """Every rank draws a seed for each loader that it walks in a fit.
+
+        At once, or in the workers' turns if batches of the update are still to come.
+        """
         super().on_validation_start()
         trainer = self.lightning_module.trainer
-        if trainer.sanity_checking or not self.run.prepared:
+        if trainer.state.fn != TrainerFn.FITTING or trainer.sanity_checking or not self.run.prepared:
             return
         loaders = trainer.fit_loop.epoch_loop.val_loop._combined_loader.flattened
         place = trainer.fit_loop.batch_idx % trainer.accumulate_grad_batches
-        if place < self.update_size - 1:  # batches that are accumulated come later, in the workers' turns
-            self.walked[place] = loaders
+        if place < self.update_size - 1:
+            self.validated[place] = loaders
             return
         for loader in loaders:
             draw_as_ranks(self.run, loader)
