@@ -169,6 +169,19 @@ def test_what_scripts_of_users_have_gives_the_results_of_torchrun(tmp_path: Path
     assert results["two"] == results["stock"]
 
 
+def test_what_a_loss_logs_takes_nothing_from_an_evaluation(tmp_path: Path) -> None:
+    """TRL adds its metrics of an evaluation to the log that comes first after it, which was one of training."""
+    need("trl")
+    options = {"logging": True, "eval_strategy": "steps", "eval_steps": 2, "max_steps": 4}
+    command = [sys.executable, str(SCRIPTS / TRL), json.dumps(options)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    (line,) = re.findall(r"^RESULT (.*)$", done.stdout, re.M)
+    rows = json.loads(line)
+    assert [row["step"] for row in rows if "own" in row] == [0, 1, 2, 3]
+    assert ["eval_loss" in row for row in rows] == ["eval_mean_token_accuracy" in row for row in rows]
+
+
 @pytest.mark.parametrize("variant", ["options", "warmed", "alternating", "hoarding", "watched", "asking"])
 def test_what_modules_of_users_have_gives_the_weights_of_lightnings_own_ranks(tmp_path: Path, variant: str) -> None:
     """Options, hooks and optimizers as modules have them, on one process and on two."""

@@ -16,6 +16,7 @@ from springtide.integrations import hf
 
 asked = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
 kind, with_lora = asked.pop("kind", "SFT"), asked.pop("lora", True)
+is_logging = asked.pop("logging", False)
 springtide.init(logical_workers=4)
 torch.manual_seed(1)
 words = [f"w{number}" for number in range(60)]
@@ -31,6 +32,15 @@ config = GPT2Config(**sizes, bos_token_id=1, eos_token_id=1, pad_token_id=0, num
 def make_text(number: int) -> str:
     """Words in an order that can be learned, some more and some fewer."""
     return " ".join(words[(number * step) % 60] for step in range(1, 5 + number % 9))
+
+
+class LoggingTrainer(hf.ElasticSFTTrainer):
+    """One that logs something of its own."""
+
+    def compute_loss(self, model: Any, *given: Any, **named: Any) -> Any:
+        if model.training:
+            self.log({"own": 1.0})
+        return super().compute_loss(model, *given, **named)
 
 
 texts = [make_text(number) for number in range(90)]
@@ -57,7 +67,7 @@ options = {
     "save_strategy": "no",
     "disable_tqdm": True,
 }
-trainer = getattr(hf, f"Elastic{kind}Trainer")(
+trainer = (LoggingTrainer if is_logging else getattr(hf, f"Elastic{kind}Trainer"))(
     model=(GPT2ForSequenceClassification if kind == "Reward" else GPT2LMHeadModel)(config),
     args=getattr(trl, f"{kind}Config")(**options | asked),
     train_dataset=data,
@@ -66,3 +76,5 @@ trainer = getattr(hf, f"Elastic{kind}Trainer")(
     **more,
 )
 trainer.train()
+if is_logging:
+    print("RESULT " + json.dumps(trainer.state.log_history), flush=True)
