@@ -173,6 +173,7 @@ def test_a_page_that_is_only_looked_at_ends_with_its_session(folder: Path) -> No
         other = page.context.new_page()
         other.goto(f"{server.url}/fleet")
         other.get_by_role("button", name="sign out").click()
+        other.wait_for_url(re.compile("/signin"))  # a page that is closed while it goes elsewhere may never be
         other.close()
         page.wait_for_url(re.compile(r"/signin\?next=%2F&ended=yes"))  # by itself: nobody touches it
         expect(page.locator("main")).to_contain_text("Your session has ended")

@@ -255,6 +255,19 @@ def test_a_function_that_counts_in_another_is_refused() -> None:
             weigh(x).backward()
 
 
+def test_a_function_may_count_what_is_set_anew_in_every_turn() -> None:
+    tokens = 0
+
+    def add(count: int) -> None:
+        nonlocal tokens
+        tokens += count
+
+    for turn, x in zip((1, 2, 3, 4, 5, 6), Walk(), strict=False):
+        tokens = 0
+        add(turn)
+        ((x * WEIGHT).sum() / tokens).backward()
+
+
 def test_functions_may_count_what_they_show() -> None:
     calls = shown = 0
 

@@ -43,7 +43,7 @@ SEEN = 3
 #: Objects that are looked at elsewhere, or that nothing of a turn goes into.
 LEFT_ALONE = (Dataset, Sampler, DataLoader, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
 #: In the place of an owner: that it is a variable.
-VARIABLE = "variable"
+VARIABLE = "<variable>"
 #: Attributes of modules and of other objects, by the name of the owner and theirs.
 Attributes = dict[tuple[str, str], Any]
 
@@ -282,7 +282,7 @@ def holds_number(value: Any) -> bool:
 
 
 def refuse_attributes(keys: Iterable[tuple[str, str]]) -> None:
-    """Refuse modules and other objects that change what they read."""
+    """Refuse modules, other objects and variables around functions that turns change and go on from."""
     for module, attribute in keys:
         if module.startswith("`"):
             refuse_held(module, attribute)

@@ -39,6 +39,11 @@ class Tempered(nn.Module):
         self.show(i)
         return torch.sum(self(x))
 
+    @staticmethod
+    def divide(x: torch.Tensor, by: float, shown: int) -> torch.Tensor:
+        str(shown)
+        return x / by
+
     def weigh(self, x: torch.Tensor, i: int) -> torch.Tensor:
         return torch.sum(self(x)) * i
 
@@ -92,6 +97,16 @@ def leave_named(x: torch.Tensor, weight: torch.Tensor, i: int) -> dict[str, Any]
     return out
 
 
+def weight_at(i: int) -> float:
+    if i < 100:
+        return 0.0
+    return 1.0
+
+
+def warm() -> float:
+    return 2.0
+
+
 def yield_parts(x: torch.Tensor, i: int) -> Iterator[torch.Tensor]:
     yield x * i
 
@@ -143,6 +158,8 @@ KNOWN: dict[str, Any] = {
     "leave_before": leave_before,
     "leave_named": leave_named,
     "yield_parts": yield_parts,
+    "weight_at": weight_at,
+    "warm": warm,
     "read_an_item": read_an_item,
     "read_all": read_all,
     "__name__": __name__,
@@ -188,6 +205,9 @@ REACHING = {
     "an argument by its name": "take_options(x, weight, scale=i).backward()",
     "arguments in another order": "take_options(weight=weight, x=x, scale=i, shown=1).backward()",
     "a method of a model": "(model.weigh(x, i) * weight).sum().backward()",
+    "a static method of a model": "(model.divide(x, i, 0) * weight).sum().backward()",
+    "a function that returns constants": f"({LOSS} * weight_at(i)).backward()",
+    "a function that is called if": f"w = 1.0\nif i > 50:\n    w = warm()\n({LOSS} * w).backward()",
 }
 SHOWN = {
     "appended as shown": f"losses = []\nloss = {LOSS}\nloss.backward()\nlosses.append(loss.item() / i)",
@@ -213,6 +233,7 @@ SHOWN = {
     "beside it in a call of dict": f"d = dict(loss={LOSS}, n=i)\nd['loss'].backward()",
     "shown by its name": "take_options(x, weight, scale=1.0, shown=i).backward()",
     "the same in a variable": "out = leave_named(x, weight, i)\nout['objective'].backward()",
+    "shown by a static method of a model": "(model.divide(x, 2.0, i) * weight).sum().backward()",
     "logged by a method of a model": "(model.training_step(x, i) * weight).sum().backward()",
 }
 
@@ -273,6 +294,30 @@ def test_a_member_of_what_a_function_reads_around_it() -> None:
     assert found == [True]
 
 
+def test_a_variable_that_hides_the_one_that_a_function_reads() -> None:
+    found: list[bool] = []
+
+    def look() -> Iterator[torch.Tensor]:
+        yield torch.ones(4)
+        frame = sys._getframe(1)
+        found.append("total" in find_counted(frame, find_trained(frame)))
+
+    text = (
+        "total = 8\n"
+        "def divide(x): return (x / total).requires_grad_()\n"
+        "def train():\n"
+        "    total = 0.0\n"
+        "    for x in look():\n"
+        "        loss = divide(x).sum()\n"
+        "        loss.backward()\n"
+        "        total += loss.item()\n"
+        "    return total\n"
+        "train()\n"
+    )
+    exec(text, {"look": look, "torch": torch, "__name__": __name__})
+    assert found == [False]
+
+
 def test_functions_are_read_once_however_often_they_are_called() -> None:
     text = "def a0(x): return x.sum()\n"
     for depth in (1, 2, 3):
@@ -308,6 +353,26 @@ def after_handling(value: int) -> int:
             total = each
     value += 1
     return total
+
+
+def halve_after_errors(scale: float) -> float:
+    for _ in range(3):
+        try:
+            for each in (1, 2):
+                with open(str(each)):
+                    total = each * scale
+                str(total)
+        except OSError:
+            scale *= 0.5
+    return scale
+
+
+@pytest.mark.parametrize("function", [halve_after_errors])
+def test_a_loop_has_no_handlers_of_loops_around_it(function: FunctionType) -> None:
+    places = [one.offset for one in dis.get_instructions(function) if one.opname == "FOR_ITER"]
+    outer, inner = (find_loop(function.__code__, place, innermost=True) for place in places)
+    assert outer is not None and inner is not None
+    assert "scale" in outer.list_written() and inner.list_written() == {"each", "total"}
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,21 @@ train_one_epoch(criterion, loader)
     assert steps.captured["values"].keys() == {"criterion.weights['a']", "criterion.seen"}
 
 
+def test_what_is_put_into_a_list_of_an_outer_function_keeps_its_name() -> None:
+    text = """
+average = nn.Linear(1, 1, bias=False)
+for step in loader:
+    with torch.no_grad():
+        average.weight.add_(1)
+    put_aside[:] = [average]
+"""
+    model, kept = nn.Linear(2, 2), list[Any]()
+    steps = Steps(make_run(model))
+    run_script(text, steps, model, put_aside=kept)  # type: ignore[arg-type]
+    assert len(kept) == 1 and "average.weight" in steps.captured["values"]
+    assert steps.captured["missing"] == []
+
+
 def test_what_has_no_place_any_more_is_told() -> None:
     _, first = go(BEFORE + LOOP)
     _, second = go(BEFORE.replace("shadow, seen", "shade, seen") + "for step in loader: pass", first.captured)

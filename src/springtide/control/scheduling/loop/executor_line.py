@@ -70,7 +70,7 @@ class ExecutorLine:
         self.upto = upto
 
     def look(self, after: int) -> Sequence[Event]:
-        """In the other thread: ask for what came, and have what was worked in forgotten; if that fails, the next time."""
+        """In the other thread: ask for what came, and have what was worked in forgotten, or else with the next."""
         events = self.executor.events(after)
         if self.upto > self.forgotten:
             self.forgotten = self.upto

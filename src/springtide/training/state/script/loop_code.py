@@ -252,9 +252,10 @@ def list_handlers(code: CodeType, whole: CodeSpan, first: int, last: int) -> set
     found: set[int] = set()
     for entry in dis.Bytecode(code).exception_entries:  # type: ignore[attr-defined]  # since Python 3.11
         if first <= whole.places[entry.start] <= last:
-            handling = whole.reach_from(whole.places[entry.target])
-            if any(first <= place <= last for place in handling & usual):
-                found |= handling - usual
+            handling = whole.reach_from(whole.places[entry.target]) - usual
+            back = {place for index in handling for place in whole.follow(index, index)} & usual
+            if any(first <= place <= last for place in back):  # that of an outer loop goes back to before this one
+                found |= handling
     return found
 
 

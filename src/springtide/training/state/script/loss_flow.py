@@ -7,6 +7,7 @@ depth. What is printed, logged, shown by a progress bar or summed up for later f
 """
 
 import dis
+import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType, ModuleType
@@ -35,7 +36,7 @@ from springtide.training.state.script.flow_values import (
     merge,
     read_cell,
 )
-from springtide.training.state.script.loop_code import ACCESS, ALWAYS_JUMPING, CodeSpan, read_code
+from springtide.training.state.script.loop_code import ACCESS, ALWAYS_JUMPING, RETURNING, CodeSpan, read_code
 from springtide.training.state.script.loop_variables import MISSING, is_own
 from springtide.training.state.script.variable_sources import VariableSources
 
@@ -244,8 +245,9 @@ class Flow:
                 names = [slots[1].variable] if slots[1].variable else []
             for name in names:
                 self.flow_into(name, join([slots[0], *slots[2:]]))
-        elif one.opname.startswith("RETURN_") and slots:
-            self.sources.returns[index] = slots[0]
+        elif one.opname in RETURNING:  # one of a constant, since Python 3.12, takes nothing from the stack
+            constant = Slot(self.conditions.get(index, frozenset()), one.argval)
+            self.sources.returns[index] = slots[0] if slots else constant
         if one.opname.startswith(("POP_JUMP", "JUMP_IF_")):
             self.depend(self.list_conditional(index), slots)
 
@@ -301,6 +303,8 @@ class Flow:
             value = vars(owner.value).get(name, MISSING)
             return Slot(owner.names | names, value, variable, find_function(value, variable))
         method = find_method(owner.value, name) if is_object(owner.value) else None
+        if isinstance(inspect.getattr_static(type(owner.value), name, None), staticmethod):
+            return Slot(owner.names | names, method, variable, make_called(method))  # is not given the object
         if isinstance(method, property):
             return Slot(owner.names | names | self.find_property(method, owner), variable=variable)
         called = make_called(method, owner.value, owner.variable)
@@ -345,9 +349,11 @@ class Flow:
             return stack
         places = list_places(called, count, words)
 
+        condition = self.conditions.get(index, frozenset())
+
         def keep(names: Names) -> list[Slot]:
             kept = (keep_trained(slot, place, names) for slot, place in zip(arguments, places, strict=True))
-            return [Slot(self.list_reached(called, names)), *kept]
+            return [Slot(self.list_reached(called, names) | condition), *kept]
 
         gives = {key: join(keep(names)) for key, names in trained.items.items()}
         callee, *kept = keep(trained.names)
@@ -366,7 +372,15 @@ class Flow:
         owner = called.owner_name
         members = {owner + name.removeprefix(own) for name in names if owner and own and name.startswith(f"{own}.")}
         is_near = called.function.__globals__ is self.scope.all_
-        return frozenset(members | ({owner} if owner else set())) | (list_outer(called, names) if is_near else set())
+        around = (
+            {name for name in list_outer(called, names) if self.is_same(called, find_owner(name))} if is_near else set()
+        )
+        return frozenset(members | ({owner} if owner else set())) | around
+
+    def is_same(self, called: Called, name: str) -> bool:
+        """Whether a variable around a function is the one of that name here, not a local one that hides it."""
+        is_closed_over = name in called.function.__code__.co_freevars
+        return is_closed_over or self.scope.find(name) is self.scope.all_.get(name, MISSING)
 
 
 def keep_trained(slot: Slot, parameter: str | None, trained: Names) -> Slot:

@@ -6,7 +6,7 @@ say of themselves. What the run was given is looked into for what the script has
 
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache, partial
@@ -72,11 +72,20 @@ class Walk:
     holders: dict[str, Any] = field(default_factory=dict)
     #: Places with what nothing is known of: objects of packages, functions, data.
     passed: set[str] = field(default_factory=set)
-    #: Where the walk has begun.
+    #: Where the walk begins, and which of these places an object has its name from, wherever else it is found first.
     roots: set[str] = field(default_factory=set)
+    named: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.seen = {id(one): name for name, one in self.known.items()}
+
+    def begin_all(self, variables: Mapping[str, Any]) -> None:
+        """Walk from variables; an object that several of them are has the name of the first."""
+        for path, value in variables.items():
+            if not is_single(value) and not issubclass(type(value), LEFT_ALONE):
+                self.named.setdefault(id(value), path)
+        for path, value in variables.items():
+            self.begin(path, HeldPlace(value))
 
     def begin(self, path: str, place: HeldPlace) -> None:
         """Walk from a variable."""
@@ -95,7 +104,7 @@ class Walk:
             if place.put is not None and not is_time(value):
                 self.found[path] = place
             return
-        if id(value) in self.seen:
+        if id(value) in self.seen or self.named.get(id(value), path) != path:
             if place.put is not None:
                 self.aliases[path] = place
             return

@@ -234,16 +234,11 @@ def walk_script(run: "ElasticRun") -> Walk:
     The script's other modules, what it has set on models and optimizers, and on data.
     """
     # What a function was given has the name that it has outside, where the run begins before the function is called.
+    # What a variable is has its name, whatever list or dictionary of an outer function it was put into as well.
     frames = list(list_frames())[::-1]
     walk = Walk(list_known(run), list_memory(run), {pair for frame in frames for pair in list_cells(frame)})
     walk.seen |= {id(frame.f_globals): "" for frame in frames}
-    for frame in frames:
-        title = "" if frame.f_code.co_name == "<module>" else f"{frame.f_code.co_name}()."
-        carried = find_carried(frame.f_code, frame.f_lasti)
-        new = find_written(frame.f_code, frame.f_lasti) - carried
-        for name, value in list(frame.f_locals.items()):
-            if name.isidentifier() and not name.startswith("__") and name not in new:
-                walk.begin(title + name, HeldPlace(value))
+    walk.begin_all({path: value for frame in frames for path, value in list_variables(frame)})
     for number, model in enumerate(run.models):
         walk.visit_model(f"prepared model{number or ''}", model)
     for number, optimizer in enumerate(run.optimizers):
@@ -255,6 +250,15 @@ def walk_script(run: "ElasticRun") -> Walk:
             if not name.startswith("__") and not is_single(value):
                 walk.begin(f"{MODULE}{module}.{name}", HeldPlace(value))
     return walk
+
+
+def list_variables(frame: FrameType) -> Iterator[tuple[str, Any]]:
+    """The variables of a frame, but for those that its loop sets before it reads them."""
+    title = "" if frame.f_code.co_name == "<module>" else f"{frame.f_code.co_name}()."
+    new = find_written(frame.f_code, frame.f_lasti) - find_carried(frame.f_code, frame.f_lasti)
+    for name, value in list(frame.f_locals.items()):
+        if name.isidentifier() and not name.startswith("__") and name not in new:
+            yield title + name, value
 
 
 def list_cells(frame: FrameType) -> Iterator[tuple[str, int]]:

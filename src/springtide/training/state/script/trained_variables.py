@@ -40,8 +40,13 @@ def find_kept(frame: FrameType, trained: Names) -> Names:
 
 
 def find_counted_around(frame: FrameType, trained: Names) -> Names:
-    """Those of these variables that functions of the script count in: by `global` or `nonlocal`."""
-    own = {name for name in trained if name.isidentifier()}
+    """Those of these variables that functions of the script count in, by `global` or `nonlocal`.
+
+    Not those that the loop sets itself: that is anew in each turn, or `find_counted` has them.
+    """
+    loop = find_loop(frame.f_code, frame.f_lasti, innermost=True)
+    written = set() if loop is None else loop.list_written()
+    own = {name for name in trained - written if name.isidentifier()}
     made_here = [one for one in frame.f_code.co_consts if isinstance(one, CodeType)]
     around = [one.__code__ for one in frame.f_globals.values() if isinstance(one, FunctionType)]
     near = [one for one in around if one.co_filename == frame.f_code.co_filename]
