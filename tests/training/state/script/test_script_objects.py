@@ -143,6 +143,24 @@ for step in loader:
     assert steps.captured["missing"] == []
 
 
+def test_what_a_list_has_is_found_there_though_an_outer_list_has_it_by_now() -> None:
+    text = """
+shadow = [torch.zeros(2)]
+for step in loader:
+    shadow[0].add_(1)
+    put_aside[:] = shadow
+"""
+
+    def train(saved: dict[str, Any] | None = None) -> tuple[torch.Tensor, Steps]:
+        model, kept = nn.Linear(2, 2), list[Any]()
+        steps = Steps(make_run(model), saved)
+        return run_script(text, steps, model, put_aside=kept)["shadow"][0], steps  # type: ignore[arg-type]
+
+    _, first = train()
+    shadow, second = train(first.captured)
+    assert shadow.tolist() == [2.0 * STEPS] * 2 and second.lost == []
+
+
 def test_what_has_no_place_any_more_is_told() -> None:
     _, first = go(BEFORE + LOOP)
     _, second = go(BEFORE.replace("shadow, seen", "shade, seen") + "for step in loader: pass", first.captured)

@@ -79,13 +79,20 @@ class Walk:
     def __post_init__(self) -> None:
         self.seen = {id(one): name for name, one in self.known.items()}
 
-    def begin_all(self, variables: Mapping[str, Any]) -> None:
-        """Walk from variables; an object that several of them are has the name of the first."""
-        for path, value in variables.items():
-            if not is_single(value) and not issubclass(type(value), LEFT_ALONE):
-                self.named.setdefault(id(value), path)
-        for path, value in variables.items():
-            self.begin(path, HeldPlace(value))
+    def begin_all(self, frames: Sequence[Mapping[str, Any]]) -> None:
+        """Walk from the variables of frames, of the innermost first.
+
+        An object that is a variable of several has the name that it has in the outermost: there the run begins, before
+        a function with the loop is given it. What is in containers has the innermost name: an outer list may be put
+        together anew, of what the loop has in its own.
+        """
+        for variables in reversed(frames):
+            for path, value in variables.items():
+                if not is_single(value) and not issubclass(type(value), LEFT_ALONE):
+                    self.named.setdefault(id(value), path)
+        for variables in frames:
+            for path, value in variables.items():
+                self.begin(path, HeldPlace(value))
 
     def begin(self, path: str, place: HeldPlace) -> None:
         """Walk from a variable."""

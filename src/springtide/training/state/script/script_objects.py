@@ -233,12 +233,10 @@ def walk_script(run: "ElasticRun") -> Walk:
 
     The script's other modules, what it has set on models and optimizers, and on data.
     """
-    # What a function was given has the name that it has outside, where the run begins before the function is called.
-    # What a variable is has its name, whatever list or dictionary of an outer function it was put into as well.
-    frames = list(list_frames())[::-1]
+    frames = list(list_frames())
     walk = Walk(list_known(run), list_memory(run), {pair for frame in frames for pair in list_cells(frame)})
     walk.seen |= {id(frame.f_globals): "" for frame in frames}
-    walk.begin_all({path: value for frame in frames for path, value in list_variables(frame)})
+    walk.begin_all([dict(list_variables(frame)) for frame in frames])
     for number, model in enumerate(run.models):
         walk.visit_model(f"prepared model{number or ''}", model)
     for number, optimizer in enumerate(run.optimizers):
