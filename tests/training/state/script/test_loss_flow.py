@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from springtide.training.state.script.flow_values import Names
 from springtide.training.state.script.loop_code import find_loop
 from springtide.training.state.script.trained_variables import find_counted, find_trained
 
@@ -144,7 +145,6 @@ KNOWN: dict[str, Any] = {
     "k": 1.0,
     "kept": {"rate": 1.0},
     "module": sys.modules[__name__],
-    "torch": torch,
     "nn": nn,
     "functools": functools,
     "Tempered": Tempered,
@@ -162,7 +162,6 @@ KNOWN: dict[str, Any] = {
     "warm": warm,
     "read_an_item": read_an_item,
     "read_all": read_all,
-    "__name__": __name__,
 }
 
 #: Turns whose gradients depend on `i`, by what they do; and those that only show it.
@@ -245,15 +244,22 @@ class Bar:
         pass
 
 
-def is_counted(turn: str, at_top: bool = False) -> bool:
-    """Whether gradients of such a turn are found to depend on `i`, which the loop counts."""
-    found: list[bool] = []
+def find_counted_in(text: str, **names: Any) -> Names:
+    """What gradients are found to depend on, of what is counted, in a script that walks `look()`."""
+    found: list[Names] = []
 
     def look() -> Iterator[torch.Tensor]:
         yield torch.ones(4)
         frame = sys._getframe(1)
-        found.append("i" in find_counted(frame, find_trained(frame)))
+        found.append(find_counted(frame, find_trained(frame)))
 
+    exec(text, {"look": look, "torch": torch, "__name__": __name__, **names})
+    (counted,) = found
+    return counted
+
+
+def is_counted(turn: str, at_top: bool = False) -> bool:
+    """Whether gradients of such a turn are found to depend on `i`, which the loop counts."""
     lines = [
         "i = 1",
         "rate = k = scale = 1.0",
@@ -264,8 +270,7 @@ def is_counted(turn: str, at_top: bool = False) -> bool:
     ]
     text = "\n".join(lines if at_top else ["def train():", *(f"    {line}" for line in lines), "train()"])
     weight = torch.nn.Parameter(torch.ones(4))
-    exec(text, {**KNOWN, "look": look, "weight": weight, "model": Tempered(), "meter": Meter(), "pbar": Bar()})
-    return found[0]
+    return "i" in find_counted_in(text, weight=weight, model=Tempered(), meter=Meter(), pbar=Bar(), **KNOWN)
 
 
 @pytest.mark.parametrize("at_top", [False, True])
@@ -281,27 +286,12 @@ def test_numbers_that_are_only_shown(name: str, at_top: bool) -> None:
 
 
 def test_a_member_of_what_a_function_reads_around_it() -> None:
-    found: list[bool] = []
-
-    def look() -> Iterator[torch.Tensor]:
-        yield torch.ones(4)
-        frame = sys._getframe(1)
-        found.append("options.rate" in find_counted(frame, find_trained(frame)))
-
-    text = "for x in look():\n    read(x).sum().backward()\n    options.rate *= 0.9\n"
-    names: dict[str, Any] = {"look": look, "options": options, "torch": torch, "__name__": __name__}
-    exec("def read(x): return (x / options.rate).requires_grad_()\n" + text, names)
-    assert found == [True]
+    text = "def read(x): return (x / options.rate).requires_grad_()\n"
+    text += "for x in look():\n    read(x).sum().backward()\n    options.rate *= 0.9\n"
+    assert "options.rate" in find_counted_in(text, options=options)
 
 
 def test_a_variable_that_hides_the_one_that_a_function_reads() -> None:
-    found: list[bool] = []
-
-    def look() -> Iterator[torch.Tensor]:
-        yield torch.ones(4)
-        frame = sys._getframe(1)
-        found.append("total" in find_counted(frame, find_trained(frame)))
-
     text = (
         "total = 8\n"
         "def divide(x): return (x / total).requires_grad_()\n"
@@ -314,8 +304,7 @@ def test_a_variable_that_hides_the_one_that_a_function_reads() -> None:
         "    return total\n"
         "train()\n"
     )
-    exec(text, {"look": look, "torch": torch, "__name__": __name__})
-    assert found == [False]
+    assert "total" not in find_counted_in(text)
 
 
 def test_functions_are_read_once_however_often_they_are_called() -> None:
