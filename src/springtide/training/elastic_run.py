@@ -91,7 +91,7 @@ class ElasticRun(Run):
         self.saved_step = -1
         self.reported_s, self.reported_generation = time.monotonic(), -1
         self.loop_s = 0.0
-        #: What the script's own variables were where this process goes on from, in phrases, if they are not that now.
+        #: Phrases that name script variables whose saved value differs from the present one.
         self.lost: list[str] = []
         self.scan: OperatorScan | None = None
         self.scanned = False
@@ -242,8 +242,8 @@ class ElasticRun(Run):
         if self.switches is not None and changed:
             levels.set_backends(self.switches)
             self.channel.warn(
-                f"the script has changed {', '.join(changed)} after springtide.init; level {self.level} needs what it "
-                "was set to there, and it is that again"
+                f"the script has changed {', '.join(changed)} after springtide.init; level {self.level} requires "
+                "the values set there, so they were restored"
             )
 
     def draw_seeds(self) -> None:
@@ -311,9 +311,10 @@ class ElasticRun(Run):
         if self.is_main and not self.is_told_alone:
             self.is_told_alone = True
             self.channel.warn(
-                f"{type(optimizer).__name__}.step() was called before run.prepare: what it trains each process trains "
-                "alone, and a rescale or a kill loses it. Give model, optimizer and loader to run.prepare; under a "
-                "framework take springtide's ElasticTrainer, Trainer(strategy='springtide') or ElasticAccelerator"
+                f"{type(optimizer).__name__}.step() was called before run.prepare: until then each process "
+                "trains separately, and a rescale or a kill loses that training. Give model, optimizer and loader to "
+                "run.prepare; under a framework take springtide's ElasticTrainer, Trainer(strategy='springtide') or "
+                "ElasticAccelerator"
             )
 
     def check_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
@@ -410,7 +411,8 @@ class ElasticRun(Run):
     # What the script asks for.
 
     def stop(self, reason: str = "stopped") -> None:
-        # Until the step's word is said rank 0 decides for all, of others it is a wish; after it, each for itself.
+        # Until rank 0's word for this step is sent, its call decides for all, and a call on any other process is only a
+        # request; after that each process decides for itself.
         worker = self.turns.worker
         if worker is None and (self.step is None or self.step.walks):
             super().stop(reason)
