@@ -24,14 +24,13 @@ from springtide.client.http_line import HttpResponse
 from springtide.client.job_folders import load_job
 from springtide.control.api import routes
 from springtide.control.api.job_data.archive_routes import UploadDesk
-from springtide.control.scheduling.loop.calls import UnavailableError
 from springtide.control.scheduling.operations import Operations
 from springtide.control.scheduling.sentences import tell_policy_failure
 from springtide.control.server import Server
 from springtide.control.storage import archives
 from springtide.control.storage.archives import ArchiveUpload
 from springtide.control.storage.records import UserRecord
-from springtide.errors import InputError, ServerError, StateError
+from springtide.errors import InputError, ServerError, StateError, UnavailableError
 
 DiskUsage = namedtuple("DiskUsage", "total used free")
 

@@ -12,12 +12,12 @@ from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.client.job_folders import load_job
 from springtide.control.api import routes
-from springtide.control.scheduling.submissions import RemovedUserError, Submission
-from springtide.control.storage.accounts import UnknownOwnerError
+from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.records import JobRecord, UserRecord
 from springtide.control.storage.store import Batch
 from springtide.core.job_file import check_job
 from springtide.core.job_states import JobState
+from springtide.errors import RemovedUserError, UnknownOwnerError
 from springtide.executors.fake import FakeJob
 
 RUN = "python train.py long"

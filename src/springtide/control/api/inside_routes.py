@@ -12,8 +12,8 @@ from fastapi import FastAPI, Request
 
 from springtide.control.api.requests import JobRef
 from springtide.control.scheduling.instructions import make_spec
-from springtide.control.scheduling.operations import ConflictError
 from springtide.control.storage.records import JobRecord, UserRecord
+from springtide.errors import ConflictError
 from springtide.executors.local.jobs import environment
 from springtide.executors.local.jobs.places import find_host
 from springtide.executors.protocol import Running

@@ -49,8 +49,8 @@ from springtide.control.notices.notice_decisions import tell_failure
 from springtide.control.rent_quotes import RentQuotes
 from springtide.control.scheduling import nodes
 from springtide.control.scheduling.loop import outside_load
-from springtide.control.scheduling.loop.calls import SAFE_AGAIN, UNDONE, UNKNOWN, UnavailableError
-from springtide.control.scheduling.operations import ConflictError, MissingError, Operations, can_release, can_resume
+from springtide.control.scheduling.loop.calls import SAFE_AGAIN, UNDONE, UNKNOWN
+from springtide.control.scheduling.operations import Operations, can_release, can_resume
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import Submission, find_checkpoint, name_keyed, name_keyed_array
 from springtide.control.storage.archives import find_most_body
@@ -60,7 +60,7 @@ from springtide.control.storage.records import EventRecord, JobRecord, OfferReco
 from springtide.core.job_file import JobFile
 from springtide.core.job_states import ACTIVE, JobState
 from springtide.core.locations import is_url
-from springtide.errors import InputError
+from springtide.errors import ConflictError, InputError, MissingError, UnavailableError
 
 T = TypeVar("T")
 logger = logging.getLogger("springtide.control")

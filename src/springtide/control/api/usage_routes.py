@@ -9,9 +9,9 @@ from springtide.control.api import documents
 from springtide.control.api.error_replies import check_admin
 from springtide.control.api.reports.usage_reports import UsageGroup, add_up, list_running
 from springtide.control.api.requests import JobRef, ProjectBody, UserName
-from springtide.control.scheduling.operations import ConflictError, MissingError
 from springtide.control.storage.records import ProjectRecord, UserRecord
 from springtide.core.durations import parse_span
+from springtide.errors import ConflictError, MissingError
 
 if TYPE_CHECKING:
     from springtide.control.api.routes import Api

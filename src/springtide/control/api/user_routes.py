@@ -9,9 +9,9 @@ from springtide.control.api import documents
 from springtide.control.api.error_replies import check_admin
 from springtide.control.api.guard import check_run_as, hash_token, make_token
 from springtide.control.api.requests import UserBody, UserName
-from springtide.control.scheduling.operations import ConflictError, MissingError
 from springtide.control.storage.records import UserRecord
 from springtide.control.storage.store import Store
+from springtide.errors import ConflictError, MissingError
 
 if TYPE_CHECKING:
     from springtide.control.api.routes import Api

@@ -11,9 +11,9 @@ from fastapi import FastAPI, Request
 
 from springtide.control.api.job_data.user_turns import UserTurns
 from springtide.control.api.requests import Hash
-from springtide.control.scheduling.operations import MissingError
 from springtide.control.storage.archives import check_room, find_need, take_upload
 from springtide.control.storage.places.stored_code import keep_code
+from springtide.errors import MissingError
 
 if TYPE_CHECKING:
     from springtide.control.api.routes import Api

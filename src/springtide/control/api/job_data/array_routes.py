@@ -7,9 +7,9 @@ from fastapi import FastAPI, Request
 
 from springtide.control.api import documents
 from springtide.control.api.requests import JobRef, ResumeBody
-from springtide.control.scheduling.loop.calls import UnavailableError
-from springtide.control.scheduling.operations import ConflictError, can_hold, can_release, can_resume
+from springtide.control.scheduling.operations import can_hold, can_release, can_resume
 from springtide.control.storage.records import JobRecord, UserRecord
+from springtide.errors import ConflictError, UnavailableError
 
 if TYPE_CHECKING:
     from springtide.control.api.routes import Api

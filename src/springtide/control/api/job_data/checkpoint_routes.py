@@ -8,10 +8,10 @@ from fastapi.responses import StreamingResponse
 from springtide.control.api import documents
 from springtide.control.api.job_data.byte_ranges import send_file
 from springtide.control.api.requests import MOST_NUMBER, JobRef
-from springtide.control.scheduling.operations import ConflictError, MissingError
 from springtide.control.storage import saved_checkpoints
 from springtide.control.storage.records import JobRecord, UserRecord
 from springtide.control.storage.saved_checkpoints import MANIFEST, SavedCheckpoint
+from springtide.errors import ConflictError, MissingError
 
 if TYPE_CHECKING:
     from springtide.control.api.routes import Api

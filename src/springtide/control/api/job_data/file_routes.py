@@ -11,10 +11,10 @@ from springtide.control.api import documents
 from springtide.control.api.job_data.byte_ranges import find_range, send_file, send_range
 from springtide.control.api.job_data.log_routes import stream_log
 from springtide.control.api.requests import JobRef
-from springtide.control.scheduling.operations import ConflictError, MissingError
 from springtide.control.storage import job_files, job_logs
 from springtide.control.storage.job_files import KeptFile
 from springtide.control.storage.records import JobRecord
+from springtide.errors import ConflictError, MissingError
 from springtide.executors.log_files import LOG_NAME
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from fastapi import FastAPI, Request
 from pydantic import Field
 
 from springtide.control.api.requests import MOST_NUMBER, Body, JobRef
-from springtide.control.scheduling.operations import ConflictError
 from springtide.control.storage import receipts
 from springtide.core.receipt_format import MOST_ON, ON, Verification
+from springtide.errors import ConflictError
 
 if TYPE_CHECKING:
     from springtide.control.api.routes import Api
