@@ -1,11 +1,12 @@
 """Routes of what was used, of projects, and of what was told."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
 
 from springtide.control.api import documents
+from springtide.control.api.api import Api
 from springtide.control.api.error_replies import check_admin
 from springtide.control.api.reports.usage_reports import UsageGroup, add_up, list_running
 from springtide.control.api.requests import JobRef, ProjectBody, UserName
@@ -13,13 +14,10 @@ from springtide.control.storage.records import ProjectRecord, UserRecord
 from springtide.core.durations import parse_span
 from springtide.errors import ConflictError, MissingError
 
-if TYPE_CHECKING:
-    from springtide.control.api.routes import Api
-
 Document = dict[str, Any]
 
 
-def add_usage_routes(app: FastAPI, api: "Api") -> None:
+def add_usage_routes(app: FastAPI, api: Api) -> None:
     """Usage, projects, notices."""
 
     @app.get("/api/v1/usage", tags=["server"])
