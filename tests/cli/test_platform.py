@@ -251,7 +251,7 @@ def test_no_server_and_a_wrong_token_end_with_4(
 
 def test_a_new_project_is_a_script_and_a_valid_job_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     from springtide import examples
-    from springtide.core.job_file import read_job_file
+    from springtide.client.job_folders import read_job_file
 
     for example in examples.NAMES:
         code, document = run_json(capsys, "new", tmp_path / example, "--example", example)

@@ -155,7 +155,7 @@ def test_a_picture_is_drawn(trace: Path, tmp_path: Path) -> None:
         (("--synthetic", "jobs=-1"), "jobs=-1"),
         (("--plot", "picture.doc"), "'.doc'"),
         (("--plot", "nowhere/picture.png"), "does not exist"),
-        (("--json", "nowhere/report.json"), "cannot be written"),
+        (("--json", "nowhere/report.json"), "cannot write nowhere/report.json"),
         (("missing.csv",), "missing.csv: cannot be opened"),
     ],
 )
@@ -259,4 +259,4 @@ def test_errors_and_faults_say_which_promises_were_kept(trace: Path, capsys: pyt
     assert run(trace, "--confidence", "0.9") == 2
     assert "--confidence needs something uncertain" in capsys.readouterr().err
     assert run(trace, "--speed-error", "0.1", "--optimum") == 2
-    assert "go without --optimum" in capsys.readouterr().err
+    assert "--optimum: --speed-error, --steps-error and --faults go without it" in capsys.readouterr().err

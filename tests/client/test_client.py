@@ -8,11 +8,24 @@ from pathlib import Path
 import pytest
 from tests.control.http_servers import connect, run_server, write_project
 
+from springtide.cli.app import main
 from springtide.client.client import Client
 from springtide.client.http_line import HttpResponse
-from springtide.client.server_line import find_error
+from springtide.client.server_line import ServerLine, find_error
 from springtide.core.job_states import JobState
-from springtide.errors import ArchiveError, InputError, JobError, ServerError, SpringtideError
+from springtide.errors import (
+    ArchiveError,
+    ConflictError,
+    ForbiddenError,
+    InputError,
+    JobError,
+    LimitError,
+    MissingError,
+    RemovedUserError,
+    ServerError,
+    SpringtideError,
+    UnavailableError,
+)
 
 
 @pytest.fixture
@@ -44,16 +57,54 @@ def test_the_probe_of_unknown_code_is_told(client: Client, tmp_path: Path) -> No
     [
         (422, "job", JobError),
         (422, "archive", ArchiveError),
-        (404, "missing", InputError),
+        (404, "missing", MissingError),
+        (404, "http", MissingError),
+        (409, "conflict", ConflictError),
+        (409, "unknownowner", ConflictError),
+        (429, "limit", LimitError),
+        (429, "rate_limited", LimitError),
         (422, "springtide", InputError),
+        (422, "server", InputError),
         (401, "unauthorised", ServerError),
+        (401, "removeduser", RemovedUserError),
+        (403, "forbidden", ForbiddenError),
+        (403, "foreign_origin", ServerError),
         (500, "internal", SpringtideError),
+        (503, "unavailable", UnavailableError),
+        (503, "standby", UnavailableError),
     ],
 )
 def test_an_error_document_is_the_exception_it_was(status: int, reason: str, expected: type[Exception]) -> None:
     told = json.dumps({"error": {"reason": reason, "sentence": "so it is"}})
     error = find_error(HttpResponse(status, HTTPMessage(), [told.encode()]))
     assert (type(error), str(error)) == (expected, "so it is")
+
+
+def test_what_nobody_can_say_and_the_job_it_may_have_been_done_to_arrive() -> None:
+    told = {"error": {"reason": "unavailable", "sentence": "so it is"}, "job": "j-1", "array": None, "unknown": True}
+    error = find_error(HttpResponse(503, HTTPMessage(), [json.dumps(told).encode()]))
+    assert isinstance(error, UnavailableError) and error.exit_code == 1
+    assert error.facts == {"job": "j-1", "array": None, "unknown": True}
+    assert find_error(HttpResponse(503, HTTPMessage(), [b"<html>"])).facts["unknown"], "it is not from our server"
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "code"), [(404, "missing", 2), (409, "conflict", 2), (403, "forbidden", 4), (503, "", 1)]
+)
+def test_a_command_tells_programs_which_kind_of_error_it_was(
+    status: int, reason: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = {"error": {"reason": reason, "sentence": "so it is"}, "job": "j-1", "unknown": True}
+    reply = HttpResponse(status, HTTPMessage(), [json.dumps(told).encode()])
+    monkeypatch.setattr(ServerLine, "send", lambda *_, **__: reply)
+    monkeypatch.setenv("SPRINGTIDE_URL", "http://localhost:1")
+    monkeypatch.setenv("SPRINGTIDE_TOKEN", "secret")
+    with pytest.raises(SystemExit) as ended:
+        main(["hold", "some-job", "-o", "json"])
+    document = json.loads(capsys.readouterr().out)
+    assert ended.value.code == document["error"]["exit_code"] == code
+    assert document["error"]["reason"] == (reason or "unavailable")
+    assert [document.get(name) for name in ("job", "unknown")] == (["j-1", True] if status == 503 else [None, None])
 
 
 def test_something_else_at_the_address_is_named(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

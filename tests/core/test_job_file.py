@@ -1,17 +1,13 @@
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
 
-from springtide import examples
 from springtide.core.dependencies import AfterEnd, Dependency
-from springtide.core.job_file import JobFile, build_schema, check_job, parse_job_text, read_job_file
+from springtide.core.job_file import JobFile, build_schema, check_job, parse_job_text
 from springtide.core.job_files.device_counts import list_devices
-from springtide.core.job_files.job_page import EXAMPLE, SECTIONS, build_page
 from springtide.core.job_files.job_sections import STORED
 from springtide.errors import JobError
 
@@ -229,42 +225,6 @@ def test_any_value_is_taken_or_refused_with_a_sentence(document: dict[str, Any])
         check_job(document, "test")
     except JobError as error:
         assert str(error).startswith("test: ")
-
-
-@pytest.mark.parametrize("name", examples.TEMPLATES)
-def test_the_examples_are_valid(name: str) -> None:
-    assert read_job_file(examples.folder(name) / "job.yaml").logical_workers == 4
-
-
-def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match="cannot be read"):
-        read_job_file(tmp_path / "job.yaml")
-    (tmp_path / "job.yaml").write_bytes(b"\xff\xfe")
-    with pytest.raises(JobError, match="not UTF-8"):
-        read_job_file(tmp_path / "job.yaml")
-    (tmp_path / "job.yaml").write_text("#" * (1 << 21))
-    with pytest.raises(JobError, match="larger than"):
-        read_job_file(tmp_path / "job.yaml")
-
-
-def test_the_schema_in_the_docs_is_the_one_that_is_checked() -> None:
-    exported = Path(__file__).parents[2] / "docs" / "job.schema.json"
-    assert json.loads(exported.read_text()) == build_schema(), "run: python -m springtide.core.job_files.job_page docs"
-
-
-def test_the_page_of_keys_is_that_of_the_model_and_shows_every_key_with_an_example() -> None:
-    page = Path(__file__).parents[2] / "docs" / "job-file.md"
-    assert page.read_text(encoding="utf-8") == build_page(), "run: python -m springtide.core.job_files.job_page docs"
-    sections: list[type[BaseModel]] = [JobFile, *SECTIONS.values()]
-    for section in sections:
-        assert [name for name, key in section.model_fields.items() if not key.description or not key.examples] == []
-
-
-def test_the_page_begins_with_a_whole_file_and_writes_a_line_for_each_key() -> None:
-    assert parse_job_text(EXAMPLE, "job.yaml").deadline == "6h"
-    page = build_page()
-    assert EXAMPLE in page and "\nname: digits-cnn\n" in page and "\ndevices: [1, 2, 4]\n" in page
-    assert "\n{" not in page
 
 
 @pytest.mark.parametrize("name", JobFile.model_fields)

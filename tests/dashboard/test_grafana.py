@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.control.hand_clock import HandClockServer
 
-from springtide.control.api.prometheus import write_metrics
+from springtide.control.api.platform.prometheus import write_metrics
 
 BOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "springtide.json"
 

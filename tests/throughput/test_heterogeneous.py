@@ -64,17 +64,22 @@ def test_the_mapping_is_as_good_as_trying_everything(model: LogicalWorkers, mix:
     deal = model.deal(mix)
     assert (deal is None) == (best == inf)
     if deal is not None:
-        assert isclose(deal.overload_s, best, rel_tol=1e-9)
+        assert isclose(find_overload(deal), best, rel_tol=1e-9)
+
+
+def find_overload(deal: Deal) -> float:
+    """EasyScale's factor f = max over used types of A_i / C_i: the seconds of a step without communication."""
+    return max(deal.speeds[device_type].busy_s(workers) for device_type, workers in deal.workers.items())
 
 
 def find_perf(deal: Deal) -> float:
     """EasyScale's mini-batches per second: sum_i N_i C_i - waste, which is maxP / f."""
-    return deal.count / deal.overload_s
+    return deal.count / find_overload(deal)
 
 
 def find_waste(deal: Deal) -> float:
     """Mini-batches per second that are paid for but not run: sum_i N_i (C_i - A_i / f) + (capacity - maxP) / f."""
-    f = deal.overload_s
+    f = find_overload(deal)
     idle = sum(n * (deal.speeds[name].capacity - deal.workers[name] / f) for name, n in deal.mix.items())
     return idle + (deal.capacity - deal.count) / f
 
@@ -123,7 +128,7 @@ def test_a_type_too_slow_to_help_runs_nothing() -> None:
     model = LogicalWorkers(2, {"fast": DeviceSpeed(1.0), "slow": DeviceSpeed(10.0)})
     deal = model.deal({"fast": 2, "slow": 1})
     assert deal is not None
-    assert (deal.workers, deal.overload_s) == ({"fast": 1, "slow": 0}, 1.0)
+    assert (deal.workers, find_overload(deal)) == ({"fast": 1, "slow": 0}, 1.0)
 
 
 def test_memory_that_cannot_hold_the_job() -> None:

@@ -110,12 +110,13 @@ def run_for_programs(app: typer.Typer, words: list[str]) -> int:
     try:
         return int(app(args=words, prog_name="springtide", standalone_mode=False) or 0)
     except SpringtideError as error:
-        reason, sentence, code = error.reason, str(error), error.exit_code
+        reason, sentence, code, facts = error.reason, str(error), error.exit_code, error.facts
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
-        reason, sentence, code = "usage", error.format_message(), getattr(error, "exit_code", 2)
-    print(json.dumps({"schema": 1, "error": {"reason": reason, "sentence": sentence, "exit_code": code}}, indent=2))
+        reason, sentence, code, facts = "usage", error.format_message(), getattr(error, "exit_code", 2), {}
+    told = {"reason": reason, "sentence": sentence, "exit_code": code}
+    print(json.dumps({"schema": 1, "error": told} | facts, indent=2))
     tell(f"error: {sentence}")
     return code
 

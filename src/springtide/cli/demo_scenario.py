@@ -150,7 +150,7 @@ class DemoRun:
         """Show where all stand; take offers, and kill a worker once its job is on its way."""
         jobs = sorted(self.client.jobs(all=True), key=lambda job: job.submitted_at)
         self.tell_events({job.id: job.name for job in jobs})
-        self.show(jobs, self.client.nodes())
+        self.show(jobs, self.client.devices())
         for job in jobs:
             if job.state is JobState.OFFERED:
                 self.accept_offer(job)

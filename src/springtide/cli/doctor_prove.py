@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from springtide.cli.outputs import OutputForm, print_table, tell, write_text
+from springtide.cli.outputs import OutputForm, check_writable, print_table, tell, write_text
 
 SHOWN = 200
 MARKS = {True: "ok", False: "failed", None: "not tried"}
@@ -15,7 +15,8 @@ def run_proofs(file: Path, form: OutputForm) -> None:
     """Try everything, write the document, show it, and end with its exit code."""
     from springtide.verification.proofs.prove import prove
 
-    write_text("", str(file))  # what cannot be written is refused before ten minutes are spent
+    check_writable(file, "--prove")
+    form.check_writable()
     tell("this takes up to ten minutes")
     proof = prove(tell)
     document = proof.to_json()

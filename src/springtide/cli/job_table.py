@@ -324,7 +324,7 @@ def top(
     from rich.live import Live
 
     with connect() as client:
-        jobs, devices = client.jobs(), client.nodes()
+        jobs, devices = client.jobs(), client.devices()
         if output.write(
             {"schema": 1, "jobs": [one.document for one in jobs], "devices": [one.document for one in devices]}
         ):
@@ -335,7 +335,7 @@ def top(
         with Live(draw_jobs(jobs, devices), refresh_per_second=4) as live:
             while True:
                 time.sleep(every)
-                live.update(draw_jobs(client.jobs(), client.nodes()))
+                live.update(draw_jobs(client.jobs(), client.devices()))
 
 
 def draw_jobs(jobs: "list[JobInfo]", devices: "list[DeviceInfo]") -> "Group":

@@ -58,7 +58,7 @@ def tell_errors(tool: T) -> T:
         try:
             return tool(*words, **named)
         except SpringtideError as error:
-            return {"error": str(error), "reason": error.reason}
+            return {"error": str(error), "reason": error.reason} | error.facts
 
     return call  # type: ignore[return-value]
 

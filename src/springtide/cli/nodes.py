@@ -27,7 +27,7 @@ def run(context: typer.Context, output: OutputOption = OUTPUT) -> None:
     if context.invoked_subcommand is not None:
         return
     with connect() as client:
-        devices, server = client.nodes(), client.server()
+        devices, server = client.devices(), client.server()
     if output.write({"schema": 1, "devices": [one.document for one in devices]}):
         return
     headings = ("NODE", "STATE", "DEVICE", "TYPE", "HELD BY", "JOB")

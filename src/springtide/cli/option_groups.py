@@ -4,23 +4,49 @@ Typer wants one parameter per option. A command with thirty of them takes a few 
 the modes of the command pass on; `flatten` makes of it what typer reads.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import MISSING, field, fields, is_dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, Field, field, fields, is_dataclass
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from springtide.errors import InputError
+
 OPTION = "option"
+NAMES = "names"
 _MARK: Any = Annotated  # of a type that is only known when it is run
 
 
 def option(default: Any, help: str, *names: str, **rules: Any) -> Any:
     """A field of a group that is an option: its default, what it means, its names if not the field's, typer's rules."""
-    metadata = {OPTION: typer.Option(*names, help=help, **rules)}
+    metadata = {OPTION: typer.Option(*names, help=help, **rules), NAMES: names}
     if isinstance(default, list):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+def list_given(*groups: Any) -> list[str]:
+    """The options of these groups that differ from their defaults, as they are typed."""
+    return [
+        name_option(one) for group in groups for one in fields(group) if getattr(group, one.name) != find_default(one)
+    ]
+
+
+def refuse_given(given: Sequence[str], rule: str) -> None:
+    """Refuse options that would be ignored; `rule` says what they need, or what does without them."""
+    if given:
+        raise InputError(f"{', '.join(given)}: {rule}")
+
+
+def name_option(one: "Field[Any]") -> str:
+    """An option as it is typed."""
+    return next((name for name in one.metadata[NAMES] if name.startswith("--")), f"--{one.name.replace('_', '-')}")
+
+
+def find_default(one: "Field[Any]") -> Any:
+    """What an option is where it is not given."""
+    return one.default if one.default_factory is MISSING else one.default_factory()
 
 
 def flatten(command: Callable[..., None]) -> Callable[..., None]:
@@ -45,9 +71,8 @@ def list_parameters(parameter: Parameter, annotation: Any) -> Iterator[Parameter
         return
     types = get_type_hints(annotation)
     for one in fields(annotation):
-        default = one.default if one.default_factory is MISSING else one.default_factory()
         marked = _MARK[types[one.name], one.metadata[OPTION]]
-        yield Parameter(one.name, Parameter.KEYWORD_ONLY, default=default, annotation=marked)
+        yield Parameter(one.name, Parameter.KEYWORD_ONLY, default=find_default(one), annotation=marked)
 
 
 def gather(name: str, annotation: Any, values: dict[str, Any]) -> Any:

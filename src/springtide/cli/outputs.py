@@ -1,6 +1,7 @@
 """How commands show results: a table for people, or one JSON document on stdout; progress goes to stderr."""
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -65,6 +66,11 @@ class OutputForm:
             write_text(text, "-")
         return self.is_document
 
+    def check_writable(self) -> None:
+        """Refuse a file that could not be written, before anything is run for it."""
+        if self.json_file not in (None, "-"):
+            check_writable(Path(str(self.json_file)), "--json")
+
     @property
     def is_document(self) -> bool:
         """Whether stdout is for the document alone."""
@@ -82,12 +88,25 @@ def write_text(text: str, target: str) -> None:
         raise InputError(f"cannot write {target}: {error.strerror}; give a path in a folder that exists") from None
 
 
-def check_picture(path: Path) -> None:
+def check_writable(file: Path, option: str) -> None:
+    """Refuse a file that could not be written, before anything is run for it."""
+    path = file.absolute()
+    if path.is_dir():
+        why = "it is a folder"
+    elif not path.parent.is_dir():
+        why = f"folder {str(path.parent)!r} does not exist"
+    elif not os.access(path if path.exists() else path.parent, os.W_OK):
+        why = "you may not write there"
+    else:
+        return
+    raise InputError(f"cannot write {file}: {why}; give {option} a file in a folder that exists and is yours")
+
+
+def check_picture(path: Path, option: str = "--plot") -> None:
     """Refuse a picture that could not be written, before anything is run for it."""
     if path.suffix.lower() not in PICTURES:
         raise InputError(f"picture {str(path)!r} ends in {path.suffix!r}; it must be one of {', '.join(PICTURES)}")
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"picture {str(path)!r}: folder {str(path.parent)!r} does not exist")
+    check_writable(path, option)
     if find_spec("matplotlib") is None:
         raise InputError("drawing needs matplotlib; install it with: pip install 'springtide[figures]'")
 

@@ -56,7 +56,7 @@ def plan_rental(job: CloudJob, catalog: "Catalog", limits: "Limits", result: Res
     from springtide.cloud.plans import Wanted
 
     if result.pareto is not None:
-        check_picture(result.pareto)
+        check_picture(result.pareto, "--pareto")
     found = find_work(job, catalog)
     search = search_plans(catalog, found.speeds, found.work, limits, Wanted(front=result.pareto is not None))
     warn_age(catalog)

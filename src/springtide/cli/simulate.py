@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from springtide.cli.checkout import import_experiment
-from springtide.cli.option_groups import flatten, option
+from springtide.cli.option_groups import flatten, list_given, option, refuse_given
 from springtide.cli.outputs import OutputForm, check_picture, tell_legend
 from springtide.cli.simulate_cloud import RentalOptions, simulate_rental
 from springtide.errors import InputError
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from springtide.simulator.traces import Trace
 
 DEFAULT_POLICIES = "elasticflow,springtide"
+CLUSTER = "16x8:a100"
 BORROWER = "easyscale-heter"  # the policy that --colocation takes by default
 
 
@@ -94,7 +95,7 @@ def run(
     policy: Annotated[
         str, typer.Option(help="Policies, joined by commas: names, MODULE:FUNCTION, or [bold]all[/].")
     ] = DEFAULT_POLICIES,
-    cluster: Annotated[str, typer.Option(help="NODESxGPUS:TYPE, several joined by commas.")] = "16x8:a100",
+    cluster: Annotated[str, typer.Option(help="NODESxGPUS:TYPE, several joined by commas.")] = CLUSTER,
     colocation: Annotated[
         str | None,
         typer.Option(metavar="KEYS", help="Run on what a serving system leaves idle: days=7,seed=0,grace_s=60,..."),
@@ -112,7 +113,15 @@ def run(
 
       springtide simulate --cloud aws --points points.csv --steps 90000 --global-batch 256 --deadline 12h
     """
+    form.check_writable()
+    loose = {
+        "--policy": policy != DEFAULT_POLICIES,
+        "--cluster": cluster != CLUSTER,
+        "--colocation": colocation is not None,
+    }
     if rental.cloud:
+        of_clusters = [*(name for name, given in loose.items() if given), *list_given(sources, wanted, unsure)]
+        refuse_given(of_clusters, "--cloud simulates one job on rented machines and would ignore this; leave it out")
         simulate_rental(rental, traces or (), form)
         return
     rental.check_unused()
@@ -124,14 +133,16 @@ def run(
     names = choose_policies(BORROWER if colocation is not None and policy == DEFAULT_POLICIES else policy)
     machines = parse_cluster(cluster)
     compared = PolicyComparison(load_traces(sources, traces or (), machines), names, machines)
-    check_targets(wanted.plot, form.json_file)
+    if wanted.plot is not None:
+        check_picture(wanted.plot)
     if unsure.is_given:
-        if wanted.optimum or wanted.plot is not None or colocation is not None:
-            raise InputError("--speed-error, --steps-error and --faults go without --optimum, --plot and --colocation")
+        given = [*list_given(wanted), *(["--colocation"] if colocation is not None else [])]
+        refuse_given(given, "--speed-error, --steps-error and --faults go without it; leave one of the two out")
         compare_uncertain(compared, unsure, form)
     elif colocation is None:
         compare_policies(compared, wanted, sources.skip_bad_rows, form)
     else:
+        refuse_given(list_given(wanted), "--colocation goes without it; leave one of the two out")
         command = "springtide simulate --colocation KEYS"
         study = import_experiment("colocation", "clusters that lend their idle devices are studied", command)
         runs = study.compare(colocation, compared.traces, names, machines)
@@ -269,14 +280,6 @@ def find_bounds(
         bound = bounds[report.trace]
         bounds[report.trace] = replace(bound, lower=max(bound.lower, report.met + report.met_unpromised))
     return bounds
-
-
-def check_targets(plot: Path | None, json_file: str | None) -> None:
-    """Refuse files that could not be written, before anything is run for them."""
-    if plot is not None:
-        check_picture(plot)
-    if json_file not in (None, "-") and not Path(str(json_file)).absolute().parent.is_dir():
-        raise InputError(f"report {json_file!r} cannot be written; its folder does not exist")
 
 
 def build_document(

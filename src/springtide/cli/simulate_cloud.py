@@ -1,15 +1,28 @@
 """The options of `springtide simulate --cloud`; what runs is `experiments/rental_simulation.py` of the repository."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from springtide.cli.checkout import import_experiment
-from springtide.cli.option_groups import option
+from springtide.cli.option_groups import list_given, option, refuse_given
 from springtide.cli.outputs import OutputForm
-from springtide.errors import InputError
 
 PANEL = "Rented machines"
+OF_MARKET = ("--length", "--machines", "--scaling", "--on-demand-price", "--spot-price")
+OF_RENTAL = (
+    "--points",
+    "--prior",
+    "--model",
+    "--steps",
+    "--global-batch",
+    "--logical-workers",
+    "--budget",
+    "--catalog",
+    "--region",
+    "--type",
+    "--seeds",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,28 +67,18 @@ class RentalOptions:
 
     def check_unused(self) -> None:
         """Refuse options of rented machines where none are asked for."""
-        if replace(self, seeds=RentalOptions().seeds) != RentalOptions():
-            raise InputError("options of rented machines, such as --points and --deadline, need --cloud")
+        refuse_given(list_given(self), "options of rented machines need --cloud")
 
     def check_market(self) -> None:
         """Refuse options that a replay of a recorded market would ignore, and those of one where there is none."""
-        plain = RentalOptions()
-        of_market = ("length", "machines", "scaling", "on_demand_price", "spot_price")
-        of_rental = ("points", "prior", "model", "steps", "global_batch", "logical_workers", "budget", "catalog")
-        given = [name for name in of_market if getattr(self, name) != getattr(plain, name)]
-        if self.spot_trace is None and given:
-            raise InputError(f"{', '.join(map(name_option, given))} need --spot-trace FILE")
-        given = [name for name in of_rental if getattr(self, name) != getattr(plain, name)]
-        if self.spot_trace is not None and given:
-            raise InputError(
-                f"--spot-trace replays machines alike; it takes no {', '.join(map(name_option, given))}: "
-                "give --length, --deadline and --machines"
+        if self.spot_trace is None:
+            refuse_given(
+                [name for name in list_given(self) if name in OF_MARKET],
+                "options of a recorded market need --spot-trace FILE",
             )
-
-
-def name_option(field: str) -> str:
-    """A field as it is spelt on the command line."""
-    return f"--{field.replace('_', '-')}"
+        else:
+            rule = "--spot-trace replays machines alike, without it: give --length, --deadline and --machines"
+            refuse_given([name for name in list_given(self) if name in OF_RENTAL], rule)
 
 
 def simulate_rental(asked: RentalOptions, words: Sequence[Path], form: OutputForm) -> None:
@@ -83,6 +86,7 @@ def simulate_rental(asked: RentalOptions, words: Sequence[Path], form: OutputFor
     command = "springtide simulate --cloud"
     asked.check_market()
     if asked.spot_trace is not None:
+        refuse_given(list(map(str, words)), "--spot-trace names the market itself; leave TRACE out")
         market = import_experiment("spot_replay", "recorded spot markets are replayed", command)
         market.simulate_market(asked, form)
         return

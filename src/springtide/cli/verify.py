@@ -1,19 +1,21 @@
 """`springtide verify`: prove by bits that a script trains the same on any number of processes."""
 
-import os
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from springtide.cli.option_groups import flatten
+from springtide.cli.option_groups import flatten, list_given, option, refuse_given
 from springtide.cli.outputs import OutputForm, print_rich, tell, tell_legend
 from springtide.cli.verify_receipt import ReceiptOptions, verify_receipt
 from springtide.cli.verify_stock import StockOptions, verify_stock
 from springtide.errors import InputError, JobError
 
 if TYPE_CHECKING:
+    from springtide.verification.cases import Case
     from springtide.verification.scripted_jobs import Host
     from springtide.verification.verify import CaseResult, Proof
 
@@ -35,39 +37,47 @@ class Against(StrEnum):
     SELF = "self"
 
 
+@dataclass(frozen=True, slots=True)
+class CaseOptions:
+    """What a script is compared with, and the runs that are compared."""
+
+    against: str | None = option(
+        None,
+        "Stock DDP on N ranks, or our own run in one process; with --stock a recording. [dim]Default: ddp[/]",
+        metavar="ddp|self|FILE",
+    )
+    logical_workers: int | None = option(None, "Default: the script's own number.", min=1, metavar="N")
+    sizes: str | None = option(
+        None,
+        "Processes (2), or logical workers in each (3+1). [dim]Default for N = 4: 4,2,1,2+1+1,3+1[/]",
+        metavar="SIZE,...",
+    )
+    rescale: str | None = option(
+        None, "Sizes taken in turn during one run; '' for none. [dim]Default for N = 4: 4,1,3,2[/]", metavar="SIZE,..."
+    )
+    kill: int | None = option(None, "How often to kill -9 a process in one run. Default: 2.", min=0, metavar="TIMES")
+    engine: str = option("local", "Where the processes run: local, or ray (kills then end a whole host).")
+    address: str = option("auto", "The Ray cluster, for --engine ray.", metavar="HOST:PORT")
+    steps: int | None = option(
+        None, "Global steps to compare. Default: 50, or all of the script's if it has fewer.", min=1
+    )
+
+    def refuse_others(self, mode: str, *used: str) -> None:
+        """Refuse the options that a mode would ignore: all but those that it uses."""
+        given = [name for name in list_given(self) if name not in used]
+        refuse_given(given, f"{mode} would ignore this; leave it out")
+
+
 @flatten
 def run(
     form: OutputForm,
     stock: StockOptions,
     receipt: ReceiptOptions,
+    cases: CaseOptions,
     script: Path = typer.Argument(
         None, metavar="[SCRIPT]", help="A training script that calls springtide.init; with --stock a command."
     ),
     arguments: list[str] = typer.Argument(None, metavar="[-- ARGUMENT...]", help="Arguments of the script."),
-    against: str = typer.Option(
-        None,
-        metavar="ddp|self|FILE",
-        help="Stock DDP on N ranks, or our own run in one process; with --stock a recording. [dim]Default: ddp[/]",
-    ),
-    logical_workers: int = typer.Option(None, min=1, metavar="N", help="Default: the script's own number."),
-    sizes: str = typer.Option(
-        None,
-        metavar="SIZE,...",
-        help="Processes (2), or logical workers in each (3+1). [dim]Default for N = 4: 4,2,1,2+1+1,3+1[/]",
-    ),
-    rescale: str = typer.Option(
-        None,
-        metavar="SIZE,...",
-        help="Sizes taken in turn during one run; '' for none. [dim]Default for N = 4: 4,1,3,2[/]",
-    ),
-    kill: int = typer.Option(
-        None, min=0, metavar="TIMES", help="How often to kill -9 a process in one run. Default: 2."
-    ),
-    engine: str = typer.Option("local", help="Where the processes run: local, or ray (kills then end a whole host)."),
-    address: str = typer.Option("auto", metavar="HOST:PORT", help="The Ray cluster, for --engine ray."),
-    steps: int = typer.Option(
-        None, min=1, help="Global steps to compare. Default: 50, or all of the script's if it has fewer."
-    ),
 ) -> None:
     """Compare a script's parameters, optimizer state, buffers and losses by bits at every step.
 
@@ -85,42 +95,57 @@ def run(
 
       springtide verify --receipt receipt.json --from 400
     """
+    form.check_writable()
     if receipt.receipt is not None:
-        verify_receipt(receipt, sizes, form)
+        words = [str(word) for word in (script, *(arguments or ())) if word is not None]
+        refuse_given([*words, *list_given(stock)], "a receipt names its own command; leave this out")
+        cases.refuse_others("--receipt", "--sizes")
+        verify_receipt(receipt, cases.sizes, form)
+    refuse_given(list_given(receipt), "options of a receipt need --receipt FILE")
     if script is None:
         raise InputError("give a training script; after --stock -- a command, or a receipt with --receipt")
     if stock.stock:
-        verify_stock([str(script), *(arguments or ())], stock, against, steps, form)
-    from springtide.verification import cases
+        cases.refuse_others("--stock", "--against", "--steps")
+        verify_stock([str(script), *(arguments or ())], stock, cases.against, cases.steps, form)
+    refuse_given(list_given(stock), "options of recordings go with --stock")
+    verify_script(script, tuple(arguments or ()), cases, form)
+
+
+def verify_script(script: Path, words: tuple[str, ...], asked: CaseOptions, form: OutputForm) -> NoReturn:
+    """Compare the runs of a script of ours, show the verdict, and end with its exit code."""
     from springtide.verification.renumber import find_workers
     from springtide.verification.verify import VerifiedScript, verify
 
     if not script.is_file():
         raise JobError(f"script {script} does not exist; give the path of a training script")
-    check_place(form.json_file)
-    reference = choose_reference(against, stock)
-    words = tuple(arguments or ())
-    workers = logical_workers or find_workers(script, words)
-
-    def plan(count: int) -> list[cases.Case]:
-        return cases.plan_cases(
-            cases.choose_sizes(workers) if sizes is None else sizes,
-            cases.choose_rescale(workers, count) if rescale is None else rescale,
-            min(2, count - 1) if kill is None else kill,
-            workers,
-            count,
-        )
-
-    subject = VerifiedScript(script, words, workers, steps or STEPS, to_its_end=steps is None)
+    reference = choose_reference(asked.against)
+    workers = asked.logical_workers or find_workers(script, words)
+    plan = partial(plan_runs, asked, workers)
+    subject = VerifiedScript(script, words, workers, asked.steps or STEPS, to_its_end=asked.steps is None)
     plan(subject.steps)  # what cannot be planned is refused before anything runs
-    if engine == "local":
+    if asked.engine == "local":
+        if asked.address != CaseOptions().address:
+            raise InputError(f"--address {asked.address} goes with --engine ray")
         verdict = verify(subject, reference.value, plan, tell)
     else:
-        host, shared = open_cluster(engine, address, workers)
+        host, shared = open_cluster(asked.engine, asked.address, workers)
         verdict = verify(subject, reference.value, plan, tell, host, shared)
     if not form.write(verdict.to_json()):
         print_table(verdict)
     raise typer.Exit(0 if verdict.identical else 1)
+
+
+def plan_runs(asked: CaseOptions, workers: int, count: int) -> "list[Case]":
+    """The runs of so many steps that the options ask for, else those that suit the number of logical workers."""
+    from springtide.verification import cases
+
+    return cases.plan_cases(
+        cases.choose_sizes(workers) if asked.sizes is None else asked.sizes,
+        cases.choose_rescale(workers, count) if asked.rescale is None else asked.rescale,
+        min(2, count - 1) if asked.kill is None else asked.kill,
+        workers,
+        count,
+    )
 
 
 def open_cluster(engine: str, address: str, workers: int) -> "tuple[Host, Path]":
@@ -134,22 +159,11 @@ def open_cluster(engine: str, address: str, workers: int) -> "tuple[Host, Path]"
     return ClusterHost(address, shared, workers), shared
 
 
-def choose_reference(against: str | None, stock: StockOptions) -> Against:
-    """What a script of ours is compared with; options that need --stock are refused without it."""
-    if stock != StockOptions():
-        raise InputError("--against-command, --record, --times, --every and --in-place go with --stock")
+def choose_reference(against: str | None) -> Against:
+    """What a script of ours is compared with."""
     if against is not None and against not in list(Against):
         raise InputError(f"--against {against}: give ddp or self; a recording goes with --stock")
     return Against(against or Against.DDP)
-
-
-def check_place(file: str | None) -> None:
-    """Refuse a file that cannot be written before the runs begin, which take minutes."""
-    if file is None or file == "-":
-        return
-    path = Path(file).absolute()
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise InputError(f"cannot write {file}; give --json a file in a folder that exists and is yours, or -")
 
 
 def print_table(verdict: "Proof") -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
@@ -42,7 +42,7 @@ class ReceiptOptions:
     )
 
 
-def verify_receipt(options: ReceiptOptions, sizes: str | None, form: OutputForm) -> None:
+def verify_receipt(options: ReceiptOptions, sizes: str | None, form: OutputForm) -> NoReturn:
     """Do what the options say, show it, and end with its exit code."""
     from springtide.core.receipt_format import read_receipt
     from springtide.verification.receipt_check import check_receipt, choose_segment

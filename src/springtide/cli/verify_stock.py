@@ -5,12 +5,12 @@ import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
 from springtide.cli.option_groups import option
-from springtide.cli.outputs import OutputForm, print_rich, tell, tell_legend, write_text
+from springtide.cli.outputs import OutputForm, check_writable, print_rich, tell, tell_legend, write_text
 from springtide.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class StockOptions:
 
 def verify_stock(
     command: list[str], options: StockOptions, against: str | None, steps: int | None, form: OutputForm
-) -> None:
+) -> NoReturn:
     """Do what the options say, show it, and end with its exit code."""
     from springtide.verification.stock.recorded_runs import RecordOptions
 
@@ -78,8 +78,10 @@ def check_choice(options: StockOptions, against: str | None) -> None:
     ]
     if len(given) > 1:
         raise InputError(f"{' and '.join(given)} cannot go together; record first, then compare with the file")
-    if options.record is not None and not options.record.absolute().parent.is_dir():
-        raise InputError(f"cannot write {options.record}; give --record a file in a folder that exists")
+    if given and options.times != StockOptions().times:
+        raise InputError(f"--times: with {given[0]} the command runs once; leave one of the two out")
+    if options.record is not None:
+        check_writable(options.record, "--record")
 
 
 def record_once(command: list[str], how: "RecordOptions") -> "StepRecording":
@@ -89,7 +91,7 @@ def record_once(command: list[str], how: "RecordOptions") -> "StepRecording":
     return record(command, how, tell, os.environ)
 
 
-def keep(file: Path, command: list[str], how: "RecordOptions", form: OutputForm) -> None:
+def keep(file: Path, command: list[str], how: "RecordOptions", form: OutputForm) -> NoReturn:
     """Write the recording of one run, say what it holds, and end."""
     from springtide.verification.stock.step_recordings import recording_to_json
     from springtide.verification.stock.stock_verify import describe_recording

@@ -86,6 +86,7 @@ class AsyncClient:
     inside = InThread(Client.inside)
     notices = InThread(Client.notices)
     usage = InThread(Client.usage)
+    devices = InThread(Client.devices)
     nodes = InThread(Client.nodes)
     server = InThread(Client.server)
 

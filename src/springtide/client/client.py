@@ -383,9 +383,13 @@ class Client(ServerLine):
         """Take an open offer."""
         return JobInfo.read(self.ask("POST", path_of(job, "accept"), json={"offer": offer}))
 
-    def nodes(self) -> list[DeviceInfo]:
-        """The devices, and who holds them."""
+    def devices(self) -> list[DeviceInfo]:
+        """The devices, their nodes, and who holds them."""
         return [DeviceInfo.read(one) for one in self.ask("GET", "/api/v1/nodes")["devices"]]
+
+    def nodes(self) -> list[DeviceInfo]:
+        """The devices, under the name that `devices` had before."""
+        return self.devices()
 
     def drain(self, node: str, grace: str) -> NodeInfo:
         """Let a node take no more work, and its jobs leave within the grace."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from springtide.client.packing import list_withheld, pack
 from springtide.core.archive_format import LIMIT_BYTES, Archive
-from springtide.core.job_file import JobFile, check_job, read_job_file
+from springtide.core.job_file import JobFile, check_job, parse_job_text
 from springtide.core.job_files.job_settings import JobSettings
 from springtide.errors import JobError
 
@@ -30,6 +30,7 @@ class JobFolder:
 
 
 UNCHANGED = JobSettings()
+MOST_BYTES = 1 << 20
 
 #: What can be submitted: a job file or its path, the same as a dict, or a folder.
 JobSource = JobFolder | JobFile | Path | str | dict[str, Any]
@@ -52,6 +53,18 @@ def load_job(job: JobSource, settings: JobSettings = UNCHANGED, **changes: Any) 
         document = settings.apply(file.model_dump(exclude_defaults=True)) | told
         file = check_job(document, str(job) if path is not None else "job")
     return JobFolder(file, (base / file.workdir).resolve(), path)
+
+
+def read_job_file(path: Path) -> JobFile:
+    """The job that a file describes."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise JobError(f"{path} is larger than {MOST_BYTES} bytes; a job file is a short text")
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise JobError(f"job file {path} cannot be read ({reason}); write one, or start with: springtide new") from None
+    return parse_job_text(text, str(path))
 
 
 def read_secrets(file: JobFile) -> dict[str, str]:

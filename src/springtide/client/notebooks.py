@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from springtide.core.durations import show_span
-from springtide.core.html_tables import show_table
+from springtide.html_tables import show_table
 
 if TYPE_CHECKING:
     from springtide.client.replies import JobInfo, PlanInfo, SegmentInfo

@@ -6,16 +6,33 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
-from springtide import errors
 from springtide.client.failover import Failover, split_addresses
 from springtide.client.http_line import Address, ConnectError, HttpLine, HttpResponse, TransportError
 from springtide.client.replies import JobInfo
 from springtide.client.reply_values import Document
 from springtide.control.storage.state_dir import StateDir, find_home, read_address
-from springtide.errors import InputError, ServerError, SpringtideError
+from springtide.errors import (
+    ConflictError,
+    InputError,
+    LimitError,
+    MissingError,
+    ServerError,
+    SpringtideError,
+    UnavailableError,
+    find_kind,
+)
 
 PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0)  # before a submission whose answer was lost is sent again
 UNAVAILABLE = 503
+#: What a status says in itself, whichever reason the server gives.
+FAMILIES: dict[int, type[SpringtideError]] = {
+    401: ServerError,
+    403: ServerError,
+    421: ServerError,
+    404: MissingError,
+    409: ConflictError,
+    429: LimitError,
+}
 
 #: A job that a server has: its id, its name, the beginning of either, or what the client said of it.
 JobRef = str | JobInfo
@@ -113,15 +130,16 @@ def read_token(home: StateDir) -> str:
 
 
 def find_error(response: HttpResponse) -> SpringtideError:
-    """The exception that an error document stands for; one of bad input, by the name of its class at the server."""
+    """The exception that an error document stands for: of the family of its status, and there of its reason."""
     try:
-        told = response.json()["error"]
-        sentence, reason = str(told["sentence"]), str(told["reason"])
+        document = response.json()
+        sentence, reason = str(document["error"]["sentence"]), str(document["error"]["reason"])
     except (ValueError, KeyError, TypeError):
-        sentence, reason = f"the server answered {response.status_code}: {response.text[:200]}", ""
-    if response.status_code in (401, 403, 421):
-        return ServerError(sentence)
+        document, reason = {"unknown": True}, ""  # a proxy's, which knows nothing of what was done
+        sentence = f"the server answered {response.status_code}: {response.text[:200]}"
+    if response.status_code == UNAVAILABLE:
+        job, array = str(document.get("job") or ""), str(document.get("array") or "")
+        return UnavailableError(sentence, bool(document.get("unknown")), job, array)
     if response.status_code >= 500:
         return SpringtideError(sentence)
-    named = getattr(errors, f"{reason.title()}Error", InputError)
-    return named(sentence) if issubclass(named, InputError) else InputError(sentence)
+    return find_kind(reason, FAMILIES.get(response.status_code, InputError))(sentence)

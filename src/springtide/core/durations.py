@@ -77,11 +77,6 @@ def show_instants(**instants_s: float | None) -> dict[str, str | None]:
     return {name: None if at_s is None else show_instant(at_s) for name, at_s in instants_s.items()}
 
 
-def show_both(at_s: float, now_s: float) -> str:
-    """An instant, and how far ahead it is."""
-    return f"{show_instant(at_s)} (in {show_span(max(0.0, at_s - now_s))})"
-
-
 def show_span(seconds: float) -> str:
     """A span for people: two units at most."""
     if seconds == inf:

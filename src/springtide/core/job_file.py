@@ -6,7 +6,7 @@ nothing that needs a clock or a machine: a deadline stays as written until the s
 
 import re
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
@@ -38,7 +38,6 @@ from springtide.core.limits import MOST_DEVICES, MOST_STEPS
 from springtide.core.sizes import parse_size
 from springtide.errors import JobError
 
-MOST_BYTES = 1 << 20
 _NAME = r"[a-z][a-z0-9-]{0,62}"
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?) ?USD", re.ASCII)
 _LABEL = re.compile(r"[a-z0-9][a-z0-9._/-]{0,62}", re.ASCII)
@@ -451,18 +450,6 @@ def parse_budget(text: str) -> float:
     match = _BUDGET.fullmatch(text)
     assert match is not None, "checked by the model"
     return float(match[1])
-
-
-def read_job_file(path: Path) -> JobFile:
-    """The job that a file describes."""
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            raise JobError(f"{path} is larger than {MOST_BYTES} bytes; a job file is a short text")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise JobError(f"job file {path} cannot be read ({reason}); write one, or start with: springtide new") from None
-    return parse_job_text(text, str(path))
 
 
 def parse_job_text(text: str, origin: str) -> JobFile:

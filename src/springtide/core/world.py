@@ -189,18 +189,17 @@ def reallocate(view: JobView, devices: Devices, now_s: float, mix: Mix | None = 
     paused_until_s = job.overhead.resumes_s(now_s, share, not view.share, paused_s) if share else now_s
     rate = job.curve.rate(share) if mix is None or job.typed is None else job.typed.rate(mix)
     progress = Progress(view.progress.work_left_at(now_s), rate, now_s, paused_until_s)
-    return JobView(
-        job,
-        progress,
-        view.status,
-        devices,
-        share,
-        view.promise,
-        view.answer_by_s,
-        *view.used_at(now_s),
-        min(view.first_start_s, now_s) if share else view.first_start_s,
-        mix,
-        view.first_device_type or next(iter(mix), "") if mix else view.first_device_type,
+    served, ran_s = view.used_at(now_s)
+    return replace(
+        view,
+        progress=progress,
+        devices=devices,
+        share=share,
+        served=served,
+        ran_s=ran_s,
+        first_start_s=min(view.first_start_s, now_s) if share else view.first_start_s,
+        mix=mix,
+        first_device_type=view.first_device_type or next(iter(mix or ()), ""),
     )
 
 

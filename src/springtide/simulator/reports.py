@@ -12,8 +12,8 @@ from statistics import fmean, median
 from springtide.core.decisions import Answer, JobView, Status
 from springtide.core.devices import Cluster
 from springtide.core.durations import show_span
-from springtide.core.html_tables import show_table
 from springtide.core.jobs import Job, JobId
+from springtide.html_tables import show_table
 from springtide.simulator.engine import Observer
 
 TOLERANCE_S = 1e-6  # a finish this much after the deadline still meets it: rounding of sums of seconds

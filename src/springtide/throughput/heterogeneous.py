@@ -93,11 +93,6 @@ class Deal:
         """Workers for which there is room: sum_i N_i A_i, at least maxP."""
         return sum(devices * self.workers[device_type] for device_type, devices in self.mix.items())
 
-    @property
-    def overload_s(self) -> float:
-        """The overload factor f = max over used types of A_i / C_i: the seconds of a step without communication."""
-        return max(self.speeds[device_type].busy_s(workers) for device_type, workers in self.workers.items())
-
     def spread(self) -> dict[str, tuple[int, ...]]:
         """Workers of every device, maxP in all: A_i each, fewer on the last ones of the type with the most to spare."""
         left = self.capacity - self.count

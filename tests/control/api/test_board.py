@@ -9,7 +9,7 @@ import pytest
 from tests.control.hand_clock import HandClockServer
 
 from springtide.control.api import board, board_routes
-from springtide.control.api.routes import Api
+from springtide.control.api.api import Api
 from springtide.control.scheduling.outlooks import has_moved
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.records import UserRecord

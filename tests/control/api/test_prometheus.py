@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from springtide.control.api.prometheus import write_metrics
+from springtide.control.api.platform.prometheus import write_metrics
 from springtide.control.scheduling.inventory import make_inventory
 from springtide.control.storage.records import Condition, JobRecord, OfferRecord
 from springtide.control.storage.store import Batch, Store

@@ -22,16 +22,15 @@ from springtide.client import server_line
 from springtide.client.client import Client
 from springtide.client.http_line import HttpResponse
 from springtide.client.job_folders import load_job
-from springtide.control.api import routes
+from springtide.control.api import api, change_routes
 from springtide.control.api.job_data.archive_routes import UploadDesk
-from springtide.control.scheduling.loop.calls import UnavailableError
 from springtide.control.scheduling.operations import Operations
 from springtide.control.scheduling.sentences import tell_policy_failure
 from springtide.control.server import Server
 from springtide.control.storage import archives
 from springtide.control.storage.archives import ArchiveUpload
 from springtide.control.storage.records import UserRecord
-from springtide.errors import InputError, ServerError, StateError
+from springtide.errors import InputError, ServerError, StateError, UnavailableError
 
 DiskUsage = namedtuple("DiskUsage", "total used free")
 
@@ -159,7 +158,7 @@ def test_what_takes_too_long_is_answered_and_undone_if_it_was_not_begun(
     path = write_project(tmp_path / "project")
     with connect(server) as client:
         client.upload(load_job(path).pack())
-    monkeypatch.setattr(routes, "ANSWER_S", 0.2)
+    monkeypatch.setattr(api, "ANSWER_S", 0.2)
     go_on, begun = threading.Event(), threading.Event()
 
     def block() -> None:
@@ -338,7 +337,7 @@ def test_what_was_stored_is_not_called_a_failure_because_it_cannot_be_read(
 ) -> None:
     path = write_project(tmp_path / "project")
     with monkeypatch.context() as patch:
-        patch.setattr(routes.Api, "reload", fail_with(TORN))
+        patch.setattr(api.Api, "reload", fail_with(TORN))
         reply = post(server, path, "key-12345")
         (stored,) = server.store.list_jobs()
         told = reply.json()
@@ -362,7 +361,7 @@ def test_who_changes_a_job_is_told_of_which_nothing_is_known(
             "id"
         ]
         error = UnavailableError("the disk is torn; whether it was done is not known", unknown=True)
-        monkeypatch.setattr(routes.Api, "call", fail_with(error))
+        monkeypatch.setattr(api.Api, "call", fail_with(error))
         for verb in ("cancel", "hold", "resume", "release"):
             reply = client.http.post(f"/api/v1/jobs/{job_id}/{verb}").json()
             assert (reply["job"], reply["unknown"]) == (job_id, True) and job_id in reply["error"]["sentence"]
@@ -441,7 +440,7 @@ def test_a_job_that_measures_is_told_although_the_rest_cannot_be_read(
     with connect(server) as client:
         job = load_job(write_project(tmp_path / "project", deadline="1h"))
         told = {"job": job.job.model_dump(mode="json", exclude_defaults=True), "archive": client.upload(job.pack())}
-        monkeypatch.setattr(routes, "write_differences", fail_with(LOCKED))
+        monkeypatch.setattr(change_routes, "write_differences", fail_with(LOCKED))
         nothing = client.http.post("/api/v1/plan", json=told | {"compare": True})
         assert (nothing.status_code, nothing.json()["unknown"]) == (503, False)
         reply = client.http.post("/api/v1/plan", json=told | {"compare": True, "probe": True})

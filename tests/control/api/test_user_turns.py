@@ -22,7 +22,7 @@ from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.client.client import Client
 from springtide.client.job_folders import load_job
-from springtide.control.api import guard, routes
+from springtide.control.api import api, change_routes, guard
 from springtide.control.api.job_data import user_turns
 from springtide.control.server import Server
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
@@ -167,7 +167,7 @@ def test_storage_that_does_not_answer_blocks_nobody_else(
             asked.release()
             go_on.wait(60)
 
-    monkeypatch.setattr(routes, "check_job_storage", check)
+    monkeypatch.setattr(change_routes, "check_job_storage", check)
     with connect(server) as client:
         silent = make_body(client, tmp_path / "silent", checkpoint={"dir": "s3://silent/a"})
         quick = make_body(client, tmp_path / "quick", checkpoint={"dir": "s3://quick/a"})
@@ -238,7 +238,7 @@ def test_a_folder_that_does_not_answer_blocks_nobody_else(
 def test_a_folder_that_never_answers_is_told_and_nothing_is_done(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(routes, "FOLDERS_S", 0.2)
+    monkeypatch.setattr(api, "FOLDERS_S", 0.2)
     with connect(server) as client:
         path = make_idle(client, tmp_path / "idle", kind, "resume")
         with block_folders(monkeypatch):
@@ -252,7 +252,7 @@ def test_a_folder_that_never_answers_is_told_and_nothing_is_done(
 def test_what_nobody_began_is_not_told_as_a_folder_that_did_not_answer(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routes, "FOLDERS_S", 0.5)
+    monkeypatch.setattr(api, "FOLDERS_S", 0.5)
     with connect(server) as client:
         own = make_idle(client, tmp_path / "own", "jobs", "resume")
         path = write_project(tmp_path / "idle", hold=True, checkpoint={"dir": str(tmp_path / "named")})

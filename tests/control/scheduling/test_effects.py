@@ -9,7 +9,7 @@ from springtide.cli.job_views import list_notes
 from springtide.client.replies import JobInfo
 from springtide.control.api.documents import write_event, write_job
 from springtide.control.api.explanations import count_spare, explain
-from springtide.control.api.prometheus import write_metrics
+from springtide.control.api.platform.prometheus import write_metrics
 from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.live_jobs import build_job
 from springtide.control.scheduling.submissions import Submission

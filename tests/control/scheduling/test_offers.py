@@ -7,7 +7,6 @@ import pytest
 from tests.control.hand_clock import HandClockServer
 
 from springtide.control.scheduling.context import ServerOptions
-from springtide.control.scheduling.operations import ConflictError
 from springtide.control.scheduling.sentences import tell_offer
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.records import JobRecord, OfferRecord
@@ -15,6 +14,7 @@ from springtide.core.decisions import Status
 from springtide.core.job_file import check_job
 from springtide.core.job_states import JobState
 from springtide.core.jobs import JobId
+from springtide.errors import ConflictError
 from springtide.executors.fake import FakeJob
 
 WIDE = "python train.py wide"

@@ -12,7 +12,7 @@ from tests.control.http_servers import OPTIONS, connect, run_server, write_proje
 from tests.control.scheduling.test_reconciler import check_consistency
 
 from springtide.control.api.explanations import explain
-from springtide.control.api.prometheus import write_metrics
+from springtide.control.api.platform.prometheus import write_metrics
 from springtide.control.scheduling import transitions
 from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.loop.alarms import RETRY_S

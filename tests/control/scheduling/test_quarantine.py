@@ -14,13 +14,12 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from tests.control.hand_clock import HandClockServer
 
-from springtide.control.scheduling.loop.calls import UnavailableError
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.store import Batch
 from springtide.core.decisions import Decision, Snapshot
 from springtide.core.job_file import check_job
 from springtide.core.job_states import JobState
-from springtide.errors import InputError
+from springtide.errors import InputError, UnavailableError
 from springtide.executors.fake import FakeJob
 from springtide.executors.protocol import Event, Failed, Finished, Progressed, Resized, ScriptInfo, Started, Warned
 

@@ -11,13 +11,13 @@ from tests.control.hand_clock import HandClockServer
 from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.client.job_folders import load_job
-from springtide.control.api import routes
-from springtide.control.scheduling.submissions import RemovedUserError, Submission
-from springtide.control.storage.accounts import UnknownOwnerError
+from springtide.control.api import change_routes
+from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.records import JobRecord, UserRecord
 from springtide.control.storage.store import Batch
 from springtide.core.job_file import check_job
 from springtide.core.job_states import JobState
+from springtide.errors import RemovedUserError, UnknownOwnerError
 from springtide.executors.fake import FakeJob
 
 RUN = "python train.py long"
@@ -113,7 +113,7 @@ def test_over_http_a_user_who_is_removed_meanwhile_submits_nothing(
         async def try_storage(*_: object) -> None:
             await asyncio.to_thread(server.store.drop_user, "bob")
 
-        monkeypatch.setattr(routes, "try_storage", try_storage)
+        monkeypatch.setattr(change_routes, "try_storage", try_storage)
         headers = {"Authorization": f"Bearer {token}"}
         reply = httpx.post(f"{server.url}/api/v1/jobs", json=told, headers=headers)
         assert reply.status_code == 401, reply.text

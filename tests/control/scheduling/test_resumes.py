@@ -7,12 +7,11 @@ from tests.control.hand_clock import POLICY, HandClockServer
 
 from springtide.control.scheduling import submissions
 from springtide.control.scheduling.context import ServerOptions
-from springtide.control.scheduling.loop.calls import UnavailableError
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.records import JobRecord, UserRecord
 from springtide.core.job_file import check_job
 from springtide.core.job_states import JobState
-from springtide.errors import JobError
+from springtide.errors import JobError, UnavailableError
 from springtide.executors.fake import FakeJob
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
 from springtide.policies import POLICIES

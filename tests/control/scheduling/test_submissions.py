@@ -7,12 +7,13 @@ import pytest
 from tests.control.hand_clock import HandClockServer
 
 from springtide.control.scheduling import means
-from springtide.control.scheduling.submissions import LimitError, Submission
+from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.records import JobRecord, UserRecord
 from springtide.core.curves import Curve
 from springtide.core.job_file import check_job
 from springtide.core.job_states import JobState
 from springtide.core.jobs import Job, JobId, Overhead
+from springtide.errors import LimitError
 from springtide.executors.fake import FakeJob
 
 RUN = "python train.py short"

@@ -8,12 +8,11 @@ from tests.control.hand_clock import HandClockServer
 from springtide.control.api.documents import write_job
 from springtide.control.api.explanations import explain
 from springtide.control.scheduling.context import ServerOptions
-from springtide.control.scheduling.operations import ConflictError
-from springtide.control.scheduling.submissions import LimitError, Submission
+from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.records import JobRecord, ProjectRecord, UserRecord
 from springtide.core.job_file import check_job
 from springtide.core.job_states import JobState
-from springtide.errors import JobError
+from springtide.errors import ConflictError, JobError, LimitError
 from springtide.executors.fake import FakeJob
 from springtide.executors.protocol import InputsSeen
 

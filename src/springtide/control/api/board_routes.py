@@ -1,12 +1,13 @@
-"""Routes for those who look at the whole: the board, what was predicted of a job, speeds, links for browsers."""
+"""Routes for those who look at the whole: the board, speeds, reports, and what was predicted of a job."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse
 
 from springtide.control.api import board, device_lanes, documents
+from springtide.control.api.api import Api
 from springtide.control.api.board_sources import BoardSources
 from springtide.control.api.reports import speed_documents
 from springtide.control.api.reports.promise_reports import write_report
@@ -15,17 +16,13 @@ from springtide.control.scheduling import nodes
 from springtide.control.scheduling.differences import PlanDifference, Standing
 from springtide.control.storage.records import UserRecord
 
-if TYPE_CHECKING:
-    from springtide.control.api.routes import Api
-
 Document = dict[str, Any]
 MOST_PAST_S = 7 * 86400.0
 MOST_ENDED = 500  # jobs that ended, on one board
 MOST_CODES = 1000  # jobs whose speeds are told
-MOST_NAMES = 5  # of jobs with the same code
 
 
-def add_board_routes(app: FastAPI, api: "Api") -> None:
+def add_board_routes(app: FastAPI, api: Api) -> None:
     """What the pages in a browser need beyond one job."""
 
     @app.get("/api/v1/board", tags=["board"])
@@ -67,6 +64,29 @@ def add_board_routes(app: FastAPI, api: "Api") -> None:
         held = device_lanes.average_held(tracks, sources.since_s, sources.now_s, wide_s)
         return JSONResponse({"schema": documents.SCHEMA, "lanes": lanes, "held": held})
 
+    @app.get("/api/v1/speeds", tags=["board"])
+    def list_speeds(request: Request) -> Document:
+        """What was measured of the code of the jobs that a user may see: [share, steps, steps per second] by type."""
+        names: dict[str, dict[str, None]] = {}
+        for record in api.store.list_jobs(limit=MOST_CODES):
+            if api.sees(record, request.state.user):
+                names.setdefault(record.speed_key, {})[record.name] = None
+        told = speed_documents.write_known(api.store.speeds(), names)
+        return documents.write_list("speeds", told)
+
+    @app.get("/api/v1/report", tags=["board"])
+    def show_report(request: Request) -> Document:
+        """Promises kept, prediction errors, work lost, device-hours and money, by user and by week of the end."""
+        user: UserRecord = request.state.user
+        entries = api.store.list_ledger(None if user.admin else user.id)
+        options = api.context.options
+        report = write_report(entries, options.price_per_device_hour, not options.price_table.is_empty)
+        return report | {"now_s": documents.round_s(api.now_s())}
+
+
+def add_history_routes(app: FastAPI, api: Api) -> None:
+    """What came of one job, and what was predicted of it."""
+
     @app.get("/api/v1/jobs/{job}/predictions", tags=["jobs"])
     def list_predictions(request: Request, job: JobRef) -> Document:
         """When a job was expected to end, as seen at each instant at which that moved.
@@ -100,40 +120,8 @@ def add_board_routes(app: FastAPI, api: "Api") -> None:
             "predicted_speeds": [*speed_documents.write_predicted(record, known, api.reconciler.inventory)],
         }
 
-    @app.get("/api/v1/speeds", tags=["board"])
-    def list_speeds(request: Request) -> Document:
-        """What was measured of the code of the jobs that a user may see: [share, steps, steps per second] by type."""
-        names: dict[str, dict[str, None]] = {}
-        for record in api.store.list_jobs(limit=MOST_CODES):
-            if api.sees(record, request.state.user):
-                names.setdefault(record.speed_key, {})[record.name] = None
-        told = [
-            {
-                "jobs": list(names[key])[:MOST_NAMES],
-                "type": speed.device_type,
-                "points": [[share, steps, round(rate, 4)] for share, (steps, rate) in sorted(speed.points.items())],
-            }
-            for speed in api.store.speeds()
-            if (key := speed.key.rpartition("@")[0]) in names
-        ]
-        return documents.write_list("speeds", told)
 
-    @app.get("/api/v1/report", tags=["board"])
-    def show_report(request: Request) -> Document:
-        """Promises kept, prediction errors, work lost, device-hours and money, by user and by week of the end."""
-        user: UserRecord = request.state.user
-        entries = api.store.list_ledger(None if user.admin else user.id)
-        options = api.context.options
-        report = write_report(entries, options.price_per_device_hour, not options.price_table.is_empty)
-        return report | {"now_s": documents.round_s(api.now_s())}
-
-    @app.post("/api/v1/links", tags=["users"], status_code=201)
-    def make_link(request: Request) -> Document:
-        """A link that signs a browser in as who asks, once, within ten minutes."""
-        return {"schema": documents.SCHEMA, "path": api.sessions.make_link(request.state.user)}
-
-
-def gather(api: "Api", user: UserRecord, past_s: float) -> BoardSources:
+def gather(api: Api, user: UserRecord, past_s: float) -> BoardSources:
     """All that the board of a user is made of, as it is now."""
     now_s, store, inventory = api.now_s(), api.store, api.reconciler.inventory
     drains = store.fact(nodes.FACT)
@@ -166,7 +154,7 @@ def gather(api: "Api", user: UserRecord, past_s: float) -> BoardSources:
     )
 
 
-def write_differences(api: "Api", differences: Iterable[PlanDifference], user: UserRecord) -> list[Document]:
+def write_differences(api: Api, differences: Iterable[PlanDifference], user: UserRecord) -> list[Document]:
     """What would change for other jobs, as a user may know of it."""
     told = []
     for one in differences:

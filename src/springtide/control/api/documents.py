@@ -3,11 +3,13 @@
 Instants are RFC 3339 in UTC; every document has `"schema": 1`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import inf
 from typing import Any
 
+from springtide.control.scheduling import nodes
+from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.operations import Forecast
 from springtide.control.scheduling.sentences import tell_offer
 from springtide.control.storage.records import (
@@ -280,6 +282,28 @@ def write_notice(notice: NoticeRecord) -> dict[str, Any]:
     """Something told, or to be told."""
     told = {"state": notice.state, "tries": notice.tries, "problem": notice.said or None}
     return {"seq": notice.seq, "at": show_time(notice.at_s), "event": notice.body["event"], "way": notice.way, **told}
+
+
+def write_devices(
+    inventory: Inventory, drains: Mapping[str, nodes.Drain], holders: Mapping[str, JobRecord]
+) -> Iterator[dict[str, Any]]:
+    """Every device with its node, whether that takes work, and who holds it."""
+    for label, node, device_type in zip(inventory.nodes, inventory.names, inventory.types, strict=True):
+        drain = drains.get(label)
+        for name in node:
+            holder = holders.get(name)
+            yield {
+                "name": name,
+                "node": label,
+                "state": nodes.describe_node(drain),
+                "state_since_s": None if drain is None else drain.since_s,
+                "leave_by_s": None if drain is None else drain.until_s,
+                "leaving": 0 if drain is None else len(drain.jobs),
+                "type": device_type,
+                "slowdown": round(inventory.find_slowest([name]), 2),
+                "job": None if holder is None else holder.id or None,
+                "job_name": None if holder is None else holder.name,
+            }
 
 
 def write_list(name: str, items: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

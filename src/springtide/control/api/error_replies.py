@@ -10,16 +10,24 @@ from sqlalchemy.exc import DatabaseError
 from starlette.exceptions import HTTPException
 
 from springtide.control.api.guard import WRITING, Refused, tell_failure, write_error
-from springtide.control.scheduling.loop.calls import UNDONE, UNKNOWN, UnavailableError
+from springtide.control.scheduling.loop.calls import UNDONE, UNKNOWN
 from springtide.control.scheduling.loop.health import show_safely
-from springtide.control.scheduling.operations import ConflictError, MissingError
-from springtide.control.scheduling.submissions import LimitError, RemovedUserError
-from springtide.control.storage.accounts import UnknownOwnerError
 from springtide.control.storage.database.databases import is_unavailable, is_undone
 from springtide.control.storage.records import UserRecord
 from springtide.core.job_file import JobFile
 from springtide.core.job_files.job_explanations import explain_errors
-from springtide.errors import ExecutorError, InputError, SpringtideError, StateError
+from springtide.errors import (
+    ConflictError,
+    ExecutorError,
+    ForbiddenError,
+    LimitError,
+    MissingError,
+    RemovedUserError,
+    SpringtideError,
+    StateError,
+    UnavailableError,
+    UnknownOwnerError,
+)
 
 logger = logging.getLogger("springtide.control")
 
@@ -34,10 +42,6 @@ def check_admin(user: UserRecord) -> None:
     """Refuse who is no admin."""
     if not user.admin:
         raise ForbiddenError(f"user {user.name} is no admin; ask one")
-
-
-class ForbiddenError(InputError):
-    """Something that only an admin may do."""
 
 
 STATUSES: dict[type[SpringtideError], int] = {
@@ -95,8 +99,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
 def write_unavailable(error: UnavailableError) -> JSONResponse:
     """The reply that something cannot be done now."""
-    facts = {"job": error.job_id or None, "array": error.array_id or None, "unknown": error.unknown}
-    return JSONResponse(write_error("unavailable", str(error)) | facts, 503, headers={"Retry-After": "1"})
+    return JSONResponse(write_error("unavailable", str(error)) | error.facts, 503, headers={"Retry-After": "1"})
 
 
 def blame_machine(error: Exception, method: str) -> UnavailableError:

@@ -5,6 +5,7 @@ Reads records and events only; the same precedence always: ended, conditions, an
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import MIXING, UNCOUNTED, list_device_types
@@ -221,3 +222,17 @@ def tell_remedy(kind: str, ref: str) -> str:
     if kind == "checkpoint_failing":
         return "free disk space: springtide du, springtide gc"
     return ""
+
+
+def write_explanation(record: JobRecord, told: Explanation, facts: Iterable[str]) -> dict[str, Any]:
+    """An explanation as a document, with those facts that are not empty."""
+    return {
+        "schema": 1,
+        "job": record.id,
+        "name": record.name,
+        "state": str(record.state),
+        "reason": told.reason,
+        "sentence": told.sentence,
+        "remedy": told.remedy,
+        "facts": [*filter(None, facts)],
+    }

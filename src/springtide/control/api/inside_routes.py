@@ -6,23 +6,21 @@ Nothing is run here: `springtide shell`, `exec` and `stack` do that on the job's
 import os
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import FastAPI, Request
 
+from springtide.control.api.api import Api
 from springtide.control.api.requests import JobRef
 from springtide.control.scheduling.instructions import make_spec
-from springtide.control.scheduling.operations import ConflictError
 from springtide.control.storage.records import JobRecord, UserRecord
+from springtide.errors import ConflictError
 from springtide.executors.local.jobs import environment
 from springtide.executors.local.jobs.places import find_host
 from springtide.executors.protocol import Running
 
-if TYPE_CHECKING:
-    from springtide.control.api.routes import Api
 
-
-def add_inside_routes(app: FastAPI, api: "Api") -> None:
+def add_inside_routes(app: FastAPI, api: Api) -> None:
     """Looking inside running jobs."""
 
     @app.get("/api/v1/jobs/{job}/inside", tags=["jobs"])
@@ -64,7 +62,7 @@ def list_machines(running: Running, here: str) -> list[dict[str, Any]]:
     return list(machines.values())
 
 
-def describe(api: "Api", record: JobRecord, run_as: str | None) -> dict[str, Any]:
+def describe(api: Api, record: JobRecord, run_as: str | None) -> dict[str, Any]:
     """Where a job works, with what, and as whom."""
     spec = make_spec(record, api.context.state_dir, run_as)
     variables = {

@@ -13,14 +13,14 @@ from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import JobFacts, expect_rates, find_slowdown, look_up, make_job
 from springtide.control.scheduling.offer_search import OfferDraft, find_offers
 from springtide.control.scheduling.reconciler import Reconciler
-from springtide.control.scheduling.submissions import LimitError, Submission
+from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects
 from springtide.core.decisions import Answer, Decision, Status
 from springtide.core.job_states import JobState
 from springtide.core.jobs import Job, JobId, Purpose
 from springtide.core.receipt_format import Verification
-from springtide.errors import InputError, JobError
+from springtide.errors import ConflictError, JobError, LimitError
 
 FAR = "3650d"  # a deadline for jobs that are only to be measured: without one nobody would
 UNKNOWN = "nobody has measured this code yet; `plan --probe` measures it, in at most 15 s"
@@ -39,14 +39,6 @@ def can_release(record: JobRecord) -> bool:
 def can_resume(record: JobRecord) -> bool:
     """Whether a job that does nothing could go on."""
     return record.state in (JobState.PAUSED, JobState.CANCELLED, JobState.FAILED)
-
-
-class MissingError(InputError):
-    """There is no such thing, or it is not this user's."""
-
-
-class ConflictError(InputError):
-    """The job is in a state in which that cannot be done."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from springtide.control.scheduling.context import Context, ServerOptions
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import UNCOUNTED, list_device_types, list_shares
 from springtide.control.scheduling.live_world import PlatformWorld
-from springtide.control.scheduling.loop.calls import UNDONE, UnavailableError
+from springtide.control.scheduling.loop.calls import UNDONE
 from springtide.control.scheduling.means import Refusal, check_means
 from springtide.control.scheduling.speeds import make_key
 from springtide.control.storage.places.checkpoint_places import find_folder, find_url
@@ -32,16 +32,8 @@ from springtide.core.job_file import JobFile
 from springtide.core.job_files.sweeps import expand_sweep, name_swept
 from springtide.core.job_states import JobState
 from springtide.core.sizes import parse_size
-from springtide.errors import InputError, JobError
+from springtide.errors import JobError, LimitError, RemovedUserError, UnavailableError
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
-
-
-class LimitError(InputError):
-    """A user has reached a limit; try again later."""
-
-
-class RemovedUserError(InputError):
-    """Who asks was a user when the request came, and is none any more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,7 @@ from springtide.control.storage.database.rows import write_fields
 from springtide.control.storage.database.tables import FORMER_USERS, PROJECTS, USERS
 from springtide.control.storage.leadership import Leadership
 from springtide.control.storage.records import ProjectRecord, UserRecord
-from springtide.errors import StateError
-
-
-class UnknownOwnerError(StateError):
-    """Nobody knows as whom the jobs of an owner run, and they are not to run as the server."""
+from springtide.errors import UnknownOwnerError
 
 
 class AccountStore:

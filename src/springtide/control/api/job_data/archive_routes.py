@@ -5,18 +5,16 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import FastAPI, Request
 
+from springtide.control.api.api import Api
 from springtide.control.api.job_data.user_turns import UserTurns
 from springtide.control.api.requests import Hash
-from springtide.control.scheduling.operations import MissingError
 from springtide.control.storage.archives import check_room, find_need, take_upload
 from springtide.control.storage.places.stored_code import keep_code
-
-if TYPE_CHECKING:
-    from springtide.control.api.routes import Api
+from springtide.errors import MissingError
 
 Document = dict[str, Any]
 UPLOADS_OF_EACH = 2  # at a time of one user; each may fill the disk with an archive of the largest size
@@ -46,7 +44,7 @@ class UploadDesk:
             self.reserved -= need
 
 
-def add_archive_routes(app: FastAPI, api: "Api") -> None:
+def add_archive_routes(app: FastAPI, api: Api) -> None:
     """Archives of working directories, by their content."""
     desk = UploadDesk()
 

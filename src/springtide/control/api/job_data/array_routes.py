@@ -1,23 +1,21 @@
 """The jobs of a sweep as one: shown, ended, held, released and resumed together."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import FastAPI, Request
 
 from springtide.control.api import documents
+from springtide.control.api.api import Api
 from springtide.control.api.requests import JobRef, ResumeBody
-from springtide.control.scheduling.loop.calls import UnavailableError
-from springtide.control.scheduling.operations import ConflictError, can_hold, can_release, can_resume
+from springtide.control.scheduling.operations import can_hold, can_release, can_resume
 from springtide.control.storage.records import JobRecord, UserRecord
-
-if TYPE_CHECKING:
-    from springtide.control.api.routes import Api
+from springtide.errors import ConflictError, UnavailableError
 
 Document = dict[str, Any]
 
 
-def add_array_routes(app: FastAPI, api: "Api") -> None:
+def add_array_routes(app: FastAPI, api: Api) -> None:
     """Arrays, by name or id; of several of one name, the newest."""
 
     @app.get("/api/v1/arrays/{array}", tags=["jobs"])
@@ -73,7 +71,7 @@ def choose(array: str, records: Sequence[JobRecord], is_fit: Callable[[JobRecord
 
 
 async def change(
-    api: "Api", array: str, user: UserRecord, records: Sequence[JobRecord], act: Callable[[str], None]
+    api: Api, array: str, user: UserRecord, records: Sequence[JobRecord], act: Callable[[str], None]
 ) -> Document:
     """Do something with several jobs in one step, with all or none; returns the array as it is then."""
     place = api.find_array(array, user)[0].array_place

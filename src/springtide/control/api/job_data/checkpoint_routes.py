@@ -1,26 +1,24 @@
 """Weights and checkpoints over HTTP: listed for who owns the job, and streamed from any byte on."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Request
 from fastapi.responses import StreamingResponse
 
 from springtide.control.api import documents
+from springtide.control.api.api import Api
 from springtide.control.api.job_data.byte_ranges import send_file
 from springtide.control.api.requests import MOST_NUMBER, JobRef
-from springtide.control.scheduling.operations import ConflictError, MissingError
 from springtide.control.storage import saved_checkpoints
 from springtide.control.storage.records import JobRecord, UserRecord
 from springtide.control.storage.saved_checkpoints import MANIFEST, SavedCheckpoint
-
-if TYPE_CHECKING:
-    from springtide.control.api.routes import Api
+from springtide.errors import ConflictError, MissingError
 
 Step = Annotated[int, Path(ge=0, le=MOST_NUMBER)]
 FileName = Annotated[str, Path(max_length=100, pattern=saved_checkpoints.NAME.pattern)]
 
 
-def add_checkpoint_routes(app: FastAPI, api: "Api") -> None:
+def add_checkpoint_routes(app: FastAPI, api: Api) -> None:
     """Reading checkpoints."""
 
     @app.get("/api/v1/jobs/{job}/checkpoints", tags=["jobs"])
@@ -49,7 +47,7 @@ def add_checkpoint_routes(app: FastAPI, api: "Api") -> None:
         return send_file(opened, request.headers.get("range"))
 
 
-def find_own(api: "Api", job: str, user: UserRecord) -> JobRecord:
+def find_own(api: Api, job: str, user: UserRecord) -> JobRecord:
     """The job, if its checkpoints lie in a folder of the server's: any other it does not read for its users."""
     record = api.find_job(job, user)
     if record.spec.checkpoint.dir is not None:

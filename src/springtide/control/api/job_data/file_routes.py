@@ -2,28 +2,26 @@
 
 from dataclasses import asdict
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Request
 from fastapi.responses import Response, StreamingResponse
 
 from springtide.control.api import documents
+from springtide.control.api.api import Api
 from springtide.control.api.job_data.byte_ranges import find_range, send_file, send_range
 from springtide.control.api.job_data.log_routes import stream_log
 from springtide.control.api.requests import JobRef
-from springtide.control.scheduling.operations import ConflictError, MissingError
 from springtide.control.storage import job_files, job_logs
 from springtide.control.storage.job_files import KeptFile
 from springtide.control.storage.records import JobRecord
+from springtide.errors import ConflictError, MissingError
 from springtide.executors.log_files import LOG_NAME
-
-if TYPE_CHECKING:
-    from springtide.control.api.routes import Api
 
 FilePath = Annotated[str, Path(max_length=4096, description="A path as the list of files has it.")]
 
 
-def add_file_routes(app: FastAPI, api: "Api") -> None:
+def add_file_routes(app: FastAPI, api: Api) -> None:
     """Reading what jobs have left."""
 
     @app.get("/api/v1/jobs/{job}/files", tags=["jobs"])
@@ -63,7 +61,7 @@ def check_path(record: JobRecord, path: str) -> PurePosixPath:
     return PurePosixPath(path)
 
 
-def send_kept(api: "Api", record: JobRecord, path: PurePosixPath, request: Request) -> Response:
+def send_kept(api: Api, record: JobRecord, path: PurePosixPath, request: Request) -> Response:
     """A file of the tree, or the part of it that is asked for."""
     state_dir, wanted = api.context.state_dir, request.headers.get("range")
     match = LOG_NAME.fullmatch(path.name)

@@ -2,25 +2,23 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
 from springtide.control.api import documents
+from springtide.control.api.api import Api
 from springtide.control.api.job_data.byte_ranges import CHUNK_BYTES, find_range, send_range
 from springtide.control.api.requests import JobRef, Number
 from springtide.control.storage import job_logs
 from springtide.control.storage.job_logs import RankLog
 
-if TYPE_CHECKING:
-    from springtide.control.api.routes import Api
-
 Rank = Annotated[int, Query(ge=0, le=65536)]
 Tail = Annotated[int | None, Query(ge=1, le=100000)]
 
 
-def add_log_routes(app: FastAPI, api: "Api") -> None:
+def add_log_routes(app: FastAPI, api: Api) -> None:
     """Reading logs and metrics."""
 
     @app.get("/api/v1/jobs/{job}/logs", tags=["jobs"])
@@ -75,7 +73,7 @@ def add_log_routes(app: FastAPI, api: "Api") -> None:
         return listed | {"next_offset": page.next_offset, "more": page.more}
 
 
-def stream_log(api: "Api", job_id: str, rank: int, begin: int, end: int) -> Iterator[bytes]:
+def stream_log(api: Api, job_id: str, rank: int, begin: int, end: int) -> Iterator[bytes]:
     """The bytes of a log between two places; what is dropped meanwhile is not waited for."""
     with job_logs.open_log(api.context.state_dir, job_id, rank) as log:
         yield from read_pieces(log, begin, end)

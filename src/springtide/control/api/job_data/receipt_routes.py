@@ -1,17 +1,15 @@
 """Receipts over HTTP: of a job that has succeeded, whether one was sealed here, and who has put one to the proof."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
 from pydantic import Field
 
+from springtide.control.api.api import Api
 from springtide.control.api.requests import MOST_NUMBER, Body, JobRef
-from springtide.control.scheduling.operations import ConflictError
 from springtide.control.storage import receipts
 from springtide.core.receipt_format import MOST_ON, ON, Verification
-
-if TYPE_CHECKING:
-    from springtide.control.api.routes import Api
+from springtide.errors import ConflictError
 
 
 class ReceiptBody(Body):
@@ -38,7 +36,7 @@ class VerificationBody(ReceiptBody):
         return Verification(**self.model_dump(exclude={"receipt"}))
 
 
-def add_receipt_routes(app: FastAPI, api: "Api") -> None:
+def add_receipt_routes(app: FastAPI, api: Api) -> None:
     """Giving out and checking receipts."""
 
     @app.get("/api/v1/jobs/{job}/receipt", tags=["jobs"])

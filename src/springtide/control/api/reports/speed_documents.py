@@ -1,6 +1,6 @@
 """What is known of the speed of a job's code: as measured, and as predicted on every number of devices it may hold."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from springtide.control.scheduling.inventory import Inventory
@@ -9,6 +9,7 @@ from springtide.control.scheduling.speeds import plan_curve, predict_rates
 from springtide.control.storage.records import JobRecord, SpeedRecord
 
 Document = dict[str, Any]
+MOST_NAMES = 5  # of jobs with the same code
 FEW_SHARES = 8  # that a table tells all of
 
 
@@ -18,6 +19,19 @@ def write_measured(speeds: Iterable[SpeedRecord]) -> list[Document]:
         {"type": speed.device_type, "share": share, "steps": steps, "steps_per_s": round(rate, 4)}
         for speed in speeds
         for share, (steps, rate) in sorted(speed.points.items())
+    ]
+
+
+def write_known(speeds: Iterable[SpeedRecord], names: Mapping[str, Iterable[str]]) -> list[Document]:
+    """What was measured of the code of some jobs, whose names are given by the key of their speed."""
+    return [
+        {
+            "jobs": list(names[key])[:MOST_NAMES],
+            "type": speed.device_type,
+            "points": [[share, steps, round(rate, 4)] for share, (steps, rate) in sorted(speed.points.items())],
+        }
+        for speed in speeds
+        if (key := speed.key.rpartition("@")[0]) in names
     ]
 
 

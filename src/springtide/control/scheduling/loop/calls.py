@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from springtide.errors import SpringtideError
+from springtide.errors import UnavailableError
 
 T = TypeVar("T")
 UNDONE = "nothing was done; try again"
@@ -36,14 +36,6 @@ class CallReply:
             self.future.set_exception(self.value)
         else:
             self.future.set_result(self.value)
-
-
-class UnavailableError(SpringtideError):
-    """The server cannot do what was asked now; `unknown`: or has done it to this job or array, which nobody can say."""
-
-    def __init__(self, sentence: str, unknown: bool = False, job_id: str = "", array_id: str = "") -> None:
-        super().__init__(sentence)
-        self.unknown, self.job_id, self.array_id = unknown, job_id, array_id
 
 
 class CallQueue:

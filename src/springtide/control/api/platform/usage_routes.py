@@ -1,25 +1,23 @@
 """Routes of what was used, of projects, and of what was told."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
 
 from springtide.control.api import documents
+from springtide.control.api.api import Api
 from springtide.control.api.error_replies import check_admin
 from springtide.control.api.reports.usage_reports import UsageGroup, add_up, list_running
 from springtide.control.api.requests import JobRef, ProjectBody, UserName
-from springtide.control.scheduling.operations import ConflictError, MissingError
 from springtide.control.storage.records import ProjectRecord, UserRecord
 from springtide.core.durations import parse_span
-
-if TYPE_CHECKING:
-    from springtide.control.api.routes import Api
+from springtide.errors import ConflictError, MissingError
 
 Document = dict[str, Any]
 
 
-def add_usage_routes(app: FastAPI, api: "Api") -> None:
+def add_usage_routes(app: FastAPI, api: Api) -> None:
     """Usage, projects, notices."""
 
     @app.get("/api/v1/usage", tags=["server"])

@@ -1,20 +1,18 @@
-"""Users, their limits and their tokens; for admins."""
+"""Users, their limits and their tokens, for admins; and links that sign a browser in."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import FastAPI, Request
 
 from springtide.control.api import documents
+from springtide.control.api.api import Api
 from springtide.control.api.error_replies import check_admin
 from springtide.control.api.guard import check_run_as, hash_token, make_token
 from springtide.control.api.requests import UserBody, UserName
-from springtide.control.scheduling.operations import ConflictError, MissingError
 from springtide.control.storage.records import UserRecord
 from springtide.control.storage.store import Store
-
-if TYPE_CHECKING:
-    from springtide.control.api.routes import Api
+from springtide.errors import ConflictError, MissingError
 
 Document = dict[str, Any]
 
@@ -24,8 +22,8 @@ def check_still_admin(store: Store, asker: UserRecord) -> None:
     check_admin(store.find_owner(asker.id) or replace(asker, admin=False))
 
 
-def add_user_routes(app: FastAPI, api: "Api") -> None:
-    """Users; for admins."""
+def add_user_routes(app: FastAPI, api: Api) -> None:
+    """Users, for admins; and links, for everyone."""
 
     @app.get("/api/v1/users", tags=["users"])
     def list_users(request: Request) -> Document:
@@ -67,3 +65,8 @@ def add_user_routes(app: FastAPI, api: "Api") -> None:
             if not api.store.drop_user(name):
                 raise MissingError(f"there is no user {name!r}")
         return {"schema": 1, "removed": name}
+
+    @app.post("/api/v1/links", tags=["users"], status_code=201)
+    def make_link(request: Request) -> Document:
+        """A link that signs a browser in as who asks, once, within ten minutes."""
+        return {"schema": documents.SCHEMA, "path": api.sessions.make_link(request.state.user)}

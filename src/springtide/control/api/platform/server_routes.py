@@ -1,28 +1,24 @@
-"""The server itself: whether it is well, its nodes, its events, what was put aside, and its end."""
+"""The server itself: whether it is well, its events, what was put aside, and its end."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from springtide import __version__
 from springtide.control.api import documents
+from springtide.control.api.api import Api
 from springtide.control.api.error_replies import check_admin
-from springtide.control.api.prometheus import write_metrics
-from springtide.control.api.requests import DrainBody, Number
-from springtide.control.scheduling import nodes
+from springtide.control.api.platform.prometheus import write_metrics
+from springtide.control.api.requests import Number
 from springtide.control.storage.records import UserRecord
-from springtide.core.durations import parse_span
 from springtide.core.job_file import build_schema
-
-if TYPE_CHECKING:
-    from springtide.control.api.routes import Api
 
 Document = dict[str, Any]
 
 
-def add_platform_routes(app: FastAPI, api: "Api") -> None:
-    """The server itself."""
+def add_health_routes(app: FastAPI, api: Api) -> None:
+    """Whether the server is well, for those who watch it."""
 
     @app.get("/healthz", tags=["server"])
     def check_health() -> Document:
@@ -38,58 +34,20 @@ def add_platform_routes(app: FastAPI, api: "Api") -> None:
         document = {"schema": 1, "status": "ready" if is_ready else "not_ready", "checks": checks}
         return JSONResponse(document, 200 if is_ready else 503)
 
-    @app.get("/api/v1/quarantine", tags=["server"])
-    def list_quarantine(request: Request) -> Document:
-        """What could not be worked in or stored, newest first; for admins."""
-        check_admin(request.state.user)
-        return documents.write_list("quarantine", map(documents.write_quarantine, api.store.list_quarantine()))
-
     @app.get("/metrics", tags=["server"], response_class=PlainTextResponse)
     def show_metrics() -> PlainTextResponse:
         """Metrics for Prometheus."""
         return PlainTextResponse(write_metrics(api.store, api.reconciler.inventory, api.now_s(), api.reconciler.health))
 
-    @app.get("/api/v1/nodes", tags=["server"])
-    def list_nodes(request: Request) -> Document:
-        """The devices, and who holds them; of other users' jobs only that they do."""
-        active = [documents.hide_name(record, request.state.user) for record in api.store.active_jobs()]
-        holders = {name: record for record in active for name in record.devices}
-        inventory = api.reconciler.inventory
-        drains = nodes.read_drains(api.store.fact(nodes.FACT))
-        devices = [
-            {
-                "name": name,
-                "node": label,
-                "state": nodes.describe_node(drains.get(label)),
-                "state_since_s": drains[label].since_s if label in drains else None,
-                "leave_by_s": drains[label].until_s if label in drains else None,
-                "leaving": len(drains[label].jobs) if label in drains else 0,
-                "type": device_type,
-                "slowdown": round(inventory.find_slowest([name]), 2),
-                "job": holders[name].id or None if name in holders else None,
-                "job_name": holders[name].name if name in holders else None,
-            }
-            for label, node, device_type in zip(inventory.nodes, inventory.names, inventory.types, strict=True)
-            for name in node
-        ]
-        return documents.write_list("devices", devices)
 
-    @app.post("/api/v1/nodes/{node}/drain", tags=["server"])
-    async def drain_node(request: Request, node: str, body: DrainBody) -> Document:
-        """Let a node take no more work; its jobs shrink, move or checkpoint within the grace."""
-        check_admin(request.state.user)
-        grace_s = parse_span(body.grace, "grace")
-        await api.call(lambda: api.operations.drain(node, grace_s))
-        with api.telling(f"what becomes of node {node}"):
-            return {"schema": 1, "node": node, "state": api.describe_node(node), "grace_s": grace_s}
+def add_server_routes(app: FastAPI, api: Api) -> None:
+    """The server itself."""
 
-    @app.post("/api/v1/nodes/{node}/undrain", tags=["server"])
-    async def undrain_node(request: Request, node: str) -> Document:
-        """Let a drained node take work again."""
+    @app.get("/api/v1/quarantine", tags=["server"])
+    def list_quarantine(request: Request) -> Document:
+        """What could not be worked in or stored, newest first; for admins."""
         check_admin(request.state.user)
-        await api.call(lambda: api.operations.undrain(node))
-        with api.telling(f"what becomes of node {node}"):
-            return {"schema": 1, "node": node, "state": api.describe_node(node)}
+        return documents.write_list("quarantine", map(documents.write_quarantine, api.store.list_quarantine()))
 
     @app.get("/api/v1/events", tags=["server"])
     def list_events(

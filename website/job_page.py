@@ -1,6 +1,6 @@
 """The page of all keys and the JSON Schema, both made of the one model.
 
-Written by `python -m springtide.core.job_files.job_page docs`.
+Written by `python -m website.job_page docs`.
 """
 
 import json
@@ -35,7 +35,7 @@ notify:
 """
 INTRODUCTION = """# Every key of a job file
 
-Written by `python -m springtide.core.job_files.job_page docs` from the model that checks job files; do not edit it.
+Written by `python -m website.job_page docs` from the model that checks job files; do not edit it.
 What a job is and how it lives is in [job](concepts/job.md), the JSON Schema for editors in
 [job.schema.json](job.schema.json).
 
