@@ -122,9 +122,11 @@ class Server:
         site = replace(engine.inventory, weights=settings.options.weights)
         parts = (self.store, self.executor_line, site, state_dir, SystemClocks(), settings.options, engine.stream)
         self.reconciler = insist(partial(Reconciler, *parts), place)  # which writes down where it goes on
+        self.reconciler.health.others["notices"] = self.notifier.check
         self.stop_all = False
         names = frozenset({*LOCAL_NAMES, settings.listening.host.lower(), *settings.listening.names})
-        pulse = Pulse(self.store, lambda: self.http.should_exit)
+        most_readers = max(1, settings.options.most_connections // 2)
+        pulse = Pulse(self.store, lambda: self.http.should_exit, most_readers)
         self.app, self.sessions = build_app(self.reconciler, names, self.request_stop, pulse, add_pages)
         self.socket = line or bind(settings.listening)
         self.http = uvicorn.Server(configure(self.app, settings.options))

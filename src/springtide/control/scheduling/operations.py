@@ -9,6 +9,7 @@ from math import inf
 
 from springtide.control.scheduling import means, nodes, offers, sentences, submissions, transitions, waiting
 from springtide.control.scheduling.differences import PlanDifference, compare_decisions
+from springtide.control.scheduling.folder_claims import check_folder
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import JobFacts, expect_rates, find_slowdown, look_up, make_job
 from springtide.control.scheduling.offer_search import OfferDraft, find_offers
@@ -177,6 +178,8 @@ class Operations:
         user = staging.store.find_owner(record.owner)
         if not record.active:
             submissions.check_limits(staging, record.owner, user, context.options, record.spec)
+        else:
+            check_folder(record.spec, record.owner, staging.list_active(), record.id)
         is_late = record.deadline_s is not None and record.deadline_s <= staging.now_s
         staging.store.find_run_as(record.owner)  # raises where nobody knows
         record = replace(record, deadline_s=None if is_late else record.deadline_s, step=step)

@@ -8,13 +8,14 @@ import json
 import re
 import secrets
 import string
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from springtide.control.clock import Clock
 from springtide.control.code_versions import name_code
 from springtide.control.scheduling.context import Context, ServerOptions
+from springtide.control.scheduling.folder_claims import check_folder
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import UNCOUNTED, list_device_types, list_shares
 from springtide.control.scheduling.live_world import PlatformWorld
@@ -220,8 +221,7 @@ def check_limits(staging: Staging, owner: str, user: UserRecord | None, options:
         name = owner if user is None else user.name
         raise LimitError(f"user {name} has {active} active jobs; the limit is {most}; wait for one to end")
     check_project(staging, user)
-    if job.checkpoint.dir is not None:
-        check_folder(job.checkpoint.dir, staging.list_active())
+    check_folder(job, owner, staging.list_active())
 
 
 def check_project(staging: Staging, user: UserRecord | None) -> None:
@@ -247,14 +247,6 @@ def check_code(command: str, archive: str, state_dir: StateDir) -> None:
         raise JobError(f"archive {archive} is not here; upload it before submitting")
     if is_inside:
         raise JobError(f"script {str(script)!r} does not exist in workdir; check `run` and `workdir`")
-
-
-def check_folder(wanted: str, active: Iterable[JobRecord]) -> None:
-    """Refuse a checkpoint folder that another job uses now: each would go on from, and clear away, the other's."""
-    for other in active:
-        used = other.spec.checkpoint.dir
-        if used is not None and used.rstrip("/") == wanted.rstrip("/"):
-            raise JobError(f"checkpoint.dir {wanted} is in use by job {other.name}; wait for its end or choose another")
 
 
 def check_budget(job: JobFile, is_priced: bool) -> None:

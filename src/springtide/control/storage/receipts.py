@@ -77,9 +77,9 @@ def was_sealed_here(state_dir: StateDir, receipt: Mapping[str, Any]) -> bool:
     told = receipt.get("seal")
     mac = told.get("mac") if isinstance(told, dict) else None
     known = seal(state_dir, digest)["mac"]
-    return (
-        receipt.get("digest") == digest and isinstance(mac, str) and hmac.compare_digest(mac.encode(), known.encode())
-    )
+    if not isinstance(mac, str) or not mac.isascii():  # only such texts can be compared
+        return False
+    return receipt.get("digest") == digest and hmac.compare_digest(mac, known)
 
 
 def load_key(state_dir: StateDir) -> bytes:

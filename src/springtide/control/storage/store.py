@@ -399,12 +399,26 @@ class Store(AccountStore):
         with self.engine.connect() as connection:
             return [read_speed(row) for row in connection.execute(query)]
 
-    def due_notices(self, now_s: float, limit: int) -> list[NoticeRecord]:
-        """What is to be told now, oldest first."""
-        due = (NOTICES.c.state == "open") & (NOTICES.c.due_s <= now_s)
+    def list_due_notices(self, now_s: float, of_each: int, without: Collection[int] = ()) -> list[tuple[int, str]]:
+        """What is to be told now but for some, so much at most of each owner: numbers, with the owners' ids.
+
+        An owner's notices that were not tried yet are the first, then the oldest.
+        """
+        owner = func.coalesce(JOBS.c.owner, "").label("owner")  # of a job that was forgotten nobody knows
+        order = func.row_number().over(partition_by=owner, order_by=(NOTICES.c.tries, NOTICES.c.seq))
+        due = (NOTICES.c.state == "open") & (NOTICES.c.due_s <= now_s) & NOTICES.c.seq.not_in(list(without))
+        joined = NOTICES.outerjoin(JOBS, JOBS.c.id == NOTICES.c.job)
+        placed = select(NOTICES.c.seq, owner, order.label("place")).select_from(joined).where(due).subquery()
+        query = select(placed.c.seq, placed.c.owner).where(placed.c.place <= of_each)
         with self.engine.connect() as connection:
-            rows = connection.execute(select(NOTICES).where(due).order_by(NOTICES.c.seq).limit(limit))
-            return [NoticeRecord(**row._mapping) for row in rows]
+            rows = connection.execute(query.order_by(placed.c.place, placed.c.seq))
+            return [(int(seq), str(found)) for seq, found in rows]
+
+    def find_notice(self, seq: int) -> NoticeRecord | None:
+        """The notice of a number."""
+        with self.engine.connect() as connection:
+            row = connection.execute(select(NOTICES).where(NOTICES.c.seq == seq)).one_or_none()
+            return None if row is None else NoticeRecord(**row._mapping)
 
     def put_notice(self, notice: NoticeRecord) -> None:
         """Note what came of telling."""
