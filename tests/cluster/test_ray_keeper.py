@@ -1,5 +1,6 @@
 """What is told of a node whose host cannot work: no springtide there, no room, or a lead that refuses it."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,10 @@ from tests.cluster.ray_clusters import needs_ray
 
 from springtide.errors import ExecutorError
 from springtide.executors.hosts.host_folders import note_leave
+from springtide.executors.hosts.host_hub import ROLL
 from springtide.executors.local.paths import LOG
 from springtide.executors.protocol import ExecutorNode
+from springtide.executors.ray import ray_executor
 from springtide.executors.ray.host_actor import HostActor
 from springtide.executors.ray.ray_executor import KeeperProcess, RayExecutor, list_hosts
 
@@ -165,3 +168,24 @@ def test_a_node_whose_host_cannot_work_is_told_while_others_train() -> None:
     assert executor.outage() == ""
     keeper.fault = "Ray at 10.0.0.5:6379 cannot be reached"
     assert "no other host can be found" in executor.outage()
+
+
+@pytest.mark.parametrize(("roll", "most_s"), [(None, 1.0), ("h1", 20.0)], ids=["at work", "begun anew"])
+def test_one_host_that_does_not_come_keeps_no_server_from_starting_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, roll: str | None, most_s: float
+) -> None:
+    """Its agent runs and cannot reach the lead: it has not joined, was not refused, and has not left."""
+    passed = [0.0]
+    monkeypatch.setattr(ray_executor.time, "sleep", lambda seconds: passed.append(passed.pop() + seconds))
+    monkeypatch.setattr(ray_executor.time, "monotonic", lambda: passed[0])
+    told = {"green": {"up": True, "said": ""}, "blue": {"up": True, "said": "no lead yet"}}
+    keeper = SimpleNamespace(fault="", hosts=told, connection={"nodes": ["1", "2"], "address": "127.0.0.1"})
+    keeper.connect = keeper.go = lambda: None
+    monkeypatch.setattr(ray_executor, "KeeperProcess", lambda *given: keeper)
+    monkeypatch.setattr(RayExecutor, "is_up", roll is None)
+    monkeypatch.setattr(RayExecutor, "hello", lambda self: {"refused": {}})
+    monkeypatch.setattr(RayExecutor, "nodes", lambda self: (ExecutorNode("green", "cpu", ("green/cpu:0",)),))
+    if roll is not None:
+        (tmp_path / ROLL).write_text(json.dumps([{"name": roll, "address": "", "devices": []}]))
+    RayExecutor(tmp_path)
+    assert passed[0] <= most_s

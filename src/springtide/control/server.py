@@ -24,7 +24,7 @@ from springtide.control.api.guard import LOCAL_NAMES, ensure_owner
 from springtide.control.api.http_lines import bound_lines
 from springtide.control.api.routes import AddPages, build_app
 from springtide.control.api.sessions import Pulse
-from springtide.control.clock import SystemClocks
+from springtide.control.clock import SharedClocks, SystemClocks
 from springtide.control.executor_factory import ExecutorHandle, check_memory_limit, choose_limits, open_executor
 from springtide.control.memory_sweeps import shorten_sweeps
 from springtide.control.notices.deliveries import MailServer
@@ -120,7 +120,8 @@ class Server:
         restore_code(state_dir, self.store.active_jobs(), settings.options.archive_limit_bytes)
         self.executor_line = ExecutorLine(engine.executor)
         site = replace(engine.inventory, weights=settings.options.weights)
-        parts = (self.store, self.executor_line, site, state_dir, SystemClocks(), settings.options, engine.stream)
+        clocks = SystemClocks() if leadership is None else SharedClocks(leadership.read_wall_s)
+        parts = (self.store, self.executor_line, site, state_dir, clocks, settings.options, engine.stream)
         self.reconciler = insist(partial(Reconciler, *parts), place)  # which writes down where it goes on
         self.reconciler.health.others["notices"] = self.notifier.check
         self.stop_all = False

@@ -173,6 +173,8 @@ class JobEvent:
     #: such moments can be compared only where the boots are the same.
     steady_s: Seconds | None = None
     boot: str = ""
+    #: How old it was when it was read, by the clocks of the machine where it happened; None: nobody there said.
+    age_s: Seconds | None = None
     job: str
     generation: Number
 

@@ -407,7 +407,8 @@ class EventHandler:
         now_s, steady_s = self.staging.now_s, self.source.steady_s()
         # a counter of another machine, or ahead of ours and so of an earlier boot, says nothing here
         is_ours = event.steady_s is not None and event.steady_s <= steady_s and event.boot in ("", self.source.origin())
-        age_s = steady_s - event.moment_s if is_ours else self.source.wall_s() - event.at_s
+        told_s = self.source.wall_s() - event.at_s if event.age_s is None else event.age_s
+        age_s = steady_s - event.moment_s if is_ours else told_s
         if age_s < OLD_EVENT_S:
             return now_s
         record = self.staging.jobs[event.job]

@@ -311,7 +311,11 @@ class HostAgent:
         """Tell why a start cannot be here; a host that is to blame leaves, so that others are asked instead."""
         assert self.lines is not None
         is_hosts = is_hosts_trouble(error, self.settings.state_dir, own_disk)
-        self.lines.send(StartState("state", start, "", failure, start not in self.starts, is_hosts))
+        known = self.starts.get(start)
+        if known is None:
+            self.lines.send(StartState("state", start, "", failure, True, is_hosts))
+        else:
+            known.fail(failure, is_hosts)
         if is_hosts:
             self.leave(failure, self.settings.notice_s)
 
