@@ -79,7 +79,7 @@ class ElasticRun(Run):
             None if self.store is None else Peers(self.store, self.name, lambda: self.is_over, self.find_awaited)
         )
         self.divergence, self.paces = DivergenceGuard(), PaceWatch()
-        self.turn_guard = TurnGuard()
+        self.turn_guard = TurnGuard(self.channel.warn)
         #: Whether all processes have compared their states since the last walk.
         self.compared = False
         self.iterators = IteratorWatch()
