@@ -176,6 +176,6 @@ def refuse_buffer(module: torch.nn.Module, name: str) -> NoReturn:
     giving = "Give the module to run.prepare, which handles buffers as DDP does; or change" if is_trained else "Change"
     raise JobError(
         f"buffer {name_owned(module, name)} was changed inside `for ... in step:`: {ANEW}. {giving} it after that "
-        "loop, by run.mean(...) of what the turns had, and name the module in run.keep(...); keep what is each worker's "
-        "own in step.worker.state, or make the module anew in every turn"
+        "loop, by run.mean(...) of what the turns had, and name the module in run.keep(...); keep what is each "
+        "worker's own in step.worker.state, or make the module anew in every turn"
     )
