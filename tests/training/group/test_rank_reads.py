@@ -14,12 +14,15 @@ SHARES = [
     PAIR + "files = list(range(12))[rank::world]",
     READ + "files = [one for place, one in enumerate(range(12)) if place % world == rank]",
     READ + "per = 12 // world\nfiles = list(range(12))[rank * per : (rank + 1) * per]",
+    READ + "files = list(range(12))\nif world > 1:\n    files = files[rank::world]",
     READ.replace("rank =", "me =").replace("world =", "ranks =") + "files = list(range(12))[me::ranks]",
 ]
 HARMLESS = [
     READ + "if rank == 0: print('main')\nlr = 0.1 * world",
     PAIR + "print(f'{rank} of {world}')\nshown = [step for step in range(8) if step % world == 0]",
     READ + "seed = 7 * world + rank",
+    READ + "switch = len('no') > 9\nif switch:\n    files = list(range(12))[rank::world]",
+    READ + "switch = len('no') > 9\nfiles = (\n    list(range(12))[rank::world]\n    if switch\n    else [1]\n)",
     READ + "if rank > 0:\n    files = list(range(12))[rank:]",
 ]
 

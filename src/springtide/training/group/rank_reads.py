@@ -104,22 +104,44 @@ def find_reads(frames: Iterable[FrameType]) -> Iterator[str]:
 
 
 def find_shares(code: CodeType, names: RankNames) -> Iterator[Share]:
-    """The lines of code, and of what is made in it, that take a part of something by a rank and the number of ranks."""
-    for line, statement in list_statements(code):
-        loaded = [one.argval for one in statement if LOADING.match(one.opname)]
-        texts = {one.argval for one in statement if one.opname == "LOAD_CONST" and isinstance(one.argval, str)}
-        ranks = [name for name in loaded if names.is_rank(name)]
-        worlds = [name for name in loaded if names.is_world(name)]
-        names.sources |= {str(name) for name in worlds if name not in names.worlds}
-        if ranks and worlds and takes_part(statement):
-            yield Share(code.co_filename, line, tuple(ranks), str(worlds[0]), tuple(names.sources))
-        before = set(names.worlds)
-        is_read = bool(ASKING & {*loaded} and texts & RANKS)
-        note_stored(statement, names, bool(ranks) or is_read, bool(worlds) or WORLD_SIZE in texts)
-        names.sources |= names.worlds - before if WORLD_SIZE in texts else set()
-        for one in statement:
+    """The lines of code, and of what is made in it, that take a part of something by a rank and the number of ranks.
+
+    Not those under a condition that asks for neither, as a switch of the script does: nobody may have come there.
+    """
+    statements = list(list_statements(code))
+    for _, statement in statements:
+        note_stored(statement, names)
+    skipped = [span for _, statement in statements for span in list_skipped(statement, names)]
+    for line, statement in statements:
+        certain = [one for one in statement if not any(one.offset in span for span in skipped)]
+        ranks, worlds = list_ranks(statement, names), list_worlds(statement, names)
+        if ranks and worlds and takes_part(certain):
+            sources = {*names.sources, *(name for name in worlds if name not in names.worlds)}
+            yield Share(code.co_filename, line, tuple(ranks), worlds[0], tuple(sources))
+        for one in certain:
             if isinstance(one.argval, CodeType):
                 yield from find_shares(one.argval, names)
+
+
+def list_ranks(statement: list[dis.Instruction], names: RankNames) -> list[str]:
+    """The variables with a rank that a line reads."""
+    return [one.argval for one in statement if LOADING.match(one.opname) and names.is_rank(one.argval)]
+
+
+def list_worlds(statement: list[dis.Instruction], names: RankNames) -> list[str]:
+    """Those with the number of ranks, or what comes from it."""
+    return [one.argval for one in statement if LOADING.match(one.opname) and names.is_world(one.argval)]
+
+
+def list_skipped(statement: list[dis.Instruction], names: RankNames) -> Iterator[range]:
+    """What the conditions of a line may skip, if they ask for no rank and no number of ranks."""
+    asks = False
+    for one in statement:
+        asks = asks or names.is_rank(one.argval) or names.is_world(one.argval)
+        if "JUMP" in one.opname and "_IF_" in one.opname:
+            if not asks:
+                yield range(one.offset + 1, one.argval)
+            asks = False
 
 
 def list_statements(code: CodeType) -> Iterator[tuple[int, list[dis.Instruction]]]:
@@ -141,17 +163,21 @@ def takes_part(statement: list[dis.Instruction]) -> bool:
     )
 
 
-def note_stored(statement: list[dis.Instruction], names: RankNames, has_rank: bool, has_world: bool) -> None:
+def note_stored(statement: list[dis.Instruction], names: RankNames) -> None:
     """Note what a line stores a rank or the number of ranks in; of a line with both, by their names."""
-    stored = {one.argval for one in statement if STORING.match(one.opname)}
-    if has_rank and not has_world:
-        names.ranks |= stored
-    elif has_world and not has_rank:
-        names.worlds |= stored
-    elif has_rank and len(stored) > 1:
-        ranks = {name for name in stored if "rank" in str(name)}
-        names.ranks |= ranks
-        names.worlds |= stored - ranks
+    asked = {one.argval for one in statement if one.opname == "LOAD_CONST" and isinstance(one.argval, str)}
+    asked = asked if any(one.argval in ASKING for one in statement if LOADING.match(one.opname)) else set()
+    has_rank = bool(asked & RANKS or list_ranks(statement, names))
+    has_world = bool(WORLD_SIZE in asked or list_worlds(statement, names))
+    stored = {str(one.argval) for one in statement if STORING.match(one.opname)}
+    if has_rank and has_world:
+        ranks = {name for name in stored if "rank" in name} if len(stored) > 1 else set()
+        worlds = stored - ranks if len(stored) > 1 else set()
+    else:
+        ranks, worlds = (stored if has_rank else set()), (stored if has_world else set())
+    names.ranks |= ranks
+    names.worlds |= worlds
+    names.sources |= worlds if WORLD_SIZE in asked else set()
 
 
 def is_taken(share: Share, values: Mapping[str, Any]) -> bool:
