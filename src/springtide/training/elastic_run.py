@@ -23,6 +23,7 @@ from springtide.training.group.default_group import find_store, refuse_groups
 from springtide.training.group.groups import Group, broadcast_tensor, share_trees
 from springtide.training.group.paces import PaceWatch
 from springtide.training.group.peers import Peers
+from springtide.training.group.rank_reads import check_reads
 from springtide.training.group.rosters import check_counts
 from springtide.training.parts import Parts, find_strays, refuse_foreign
 from springtide.training.positions import Goal
@@ -79,7 +80,7 @@ class ElasticRun(Run):
             None if self.store is None else Peers(self.store, self.name, lambda: self.is_over, self.find_awaited)
         )
         self.divergence, self.paces = DivergenceGuard(), PaceWatch()
-        self.turn_guard = TurnGuard()
+        self.turn_guard = TurnGuard(self.channel.warn)
         #: Whether all processes have compared their states since the last walk.
         self.compared = False
         self.iterators = IteratorWatch()
@@ -130,6 +131,7 @@ class ElasticRun(Run):
     # From prepare to the first step.
 
     def adopt_parts(self, given: Parts, feed: Feed, options: PrepareOptions) -> tuple[list[Any], Any]:
+        check_reads(feed.dataset, self.channel.warn if self.is_main else None)
         length = len(sampling.adopt(feed.dataset, self.seed))
         self.loader = Loader(self, given.data, feed, self.make_sampling(feed, length))
         held, self.device = self.device, find_device(self.models[0])

@@ -7,11 +7,13 @@ several processes those are walks that follow a comparison of their states, the 
 """
 
 import time
+import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from springtide.errors import JobError
 from springtide.training.state.divergence import line_up, number_state
-from springtide.training.state.script.loose_buffers import LooseBuffers, look_at_loose
+from springtide.training.state.script.loose_tensors import LooseTensors, look_at_loose
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
@@ -27,13 +29,14 @@ OWN = ("buffer", "items", "module", "order", "random")
 class TurnGuard:
     """What the state was before the turns, where they are looked at."""
 
-    def __init__(self) -> None:
+    def __init__(self, warn: Callable[[str], None] = warnings.warn) -> None:
+        self.warn = warn
         self.walks = 0
         self.due_s = 0.0
         self.before: dict[str, int] | None = None
         self.spent_s = 0.0
         #: Buffers of other modules, in the first walks only: to find them takes a look at all that is alive.
-        self.loose: LooseBuffers | None = None
+        self.loose: LooseTensors | None = None
 
     def begin(self, run: "ElasticRun") -> None:
         """Before the turns."""
@@ -62,7 +65,7 @@ class TurnGuard:
                 "process; change it after that loop, which is once per global step"
             )
         if self.loose is not None:
-            self.loose.refuse_changed(run.device)
+            self.loose.refuse_changed(run.device, self.warn)
             self.loose = None
         now_s = time.monotonic()
         self.due_s = now_s + PARTS * (self.spent_s + now_s - began_s)

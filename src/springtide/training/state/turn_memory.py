@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from springtide.errors import JobError
 from springtide.training.state.script.flow_values import Names
+from springtide.training.state.script.in_place import InPlaceWatch
 from springtide.training.state.script.loop_code import find_left, find_passed_on, find_remembered, read_code
 from springtide.training.state.script.loop_variables import find_value, is_installed, list_frames, write_plain
 from springtide.training.state.script.own_generators import GeneratorWatch
@@ -97,7 +98,7 @@ class TurnLook:
         self.before: Attributes = {}
         self.seen: Counter[tuple[str, str]] = Counter()
         self.changes: Counter[tuple[str, str]] = Counter()
-        self.generators = GeneratorWatch()
+        self.generators, self.in_place = GeneratorWatch(), InPlaceWatch()
         #: The variables that gradients depend on, by the code and the place in it of a loop over a step.
         self.trained: dict[tuple[CodeType, int], Names] = {}
         #: What variables that the loop may leave as they are were before a turn, in words, and how many changed them.
@@ -109,6 +110,7 @@ class TurnLook:
         self.attempt(self.note_attributes, models)
         self.attempt(self.note_variables)
         self.attempt(self.generators.begin_turn, models)
+        self.attempt(self.note_in_place)
 
     def end_turn(self, models: Sequence[torch.nn.Module], state: Mapping[str, Any]) -> None:
         """After a turn."""
@@ -116,6 +118,7 @@ class TurnLook:
         self.attempt(self.count_variables)
         self.attempt(self.refuse_variables)
         self.attempt(self.refuse_numbers)
+        self.attempt(self.refuse_in_place)
         self.attempt(self.generators.end_turn, models, state)
         self.attempt(self.count_attributes, models)
         if self.turns == FIRST:
@@ -183,6 +186,16 @@ class TurnLook:
             self.trained[key] = frozenset()  # if it cannot be followed
             self.trained[key] = find_trained(frame)
         return self.trained[key]
+
+    # What is changed where it is.
+
+    def note_in_place(self) -> None:
+        """Note what is in tensors and queues that gradients depend on."""
+        self.in_place.begin_turn((frame, self.find_known(frame)) for frame in list_walking())
+
+    def refuse_in_place(self) -> None:
+        """Refuse those that turns change."""
+        self.in_place.end_turn(((frame, self.find_known(frame)) for frame in list_walking()), self.warn)
 
     # Attributes.
 
