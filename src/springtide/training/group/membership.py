@@ -13,6 +13,7 @@ from springtide.training.group.rosters import Roster
 from springtide.training.reduction import gloo_order
 from springtide.training.state.common_parts import check_parts_alike
 from springtide.training.workers.model_gradients import Place
+from springtide.training.workers.shards import Seat
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
@@ -46,6 +47,28 @@ def open_own(run: "ElasticRun") -> Group | None:
         raise JobError(f"roster {run.roster} has several processes but no store; set SPRINGTIDE_STORE")
     timeout_s = run.settings.collective_timeout_s
     return open_group(run.backend, run.store, run.rank, size, str(run.generation), timeout_s)
+
+
+def is_joining(run: "ElasticRun") -> bool:
+    """Whether this process is on its way into a run that goes on: the others take steps, and meet it in its first.
+
+    Until then it is alone with what it gathers, as in the lines before the loop that a resume goes through too.
+    """
+    return run.settings.joining and not run.entered
+
+
+def find_seat(run: "ElasticRun") -> Seat:
+    """Which of how many processes this one is now."""
+    return Seat(0, 1) if is_joining(run) else Seat(run.rank, len(run.roster.names))
+
+
+def refuse_early(run: "ElasticRun", what: str) -> None:
+    """Refuse, in a process that joins, a sum over logical workers that are others'."""
+    if is_joining(run):
+        raise JobError(
+            f"{what} was called between run.prepare and the loop, by a process that joins: the others are in a step, "
+            "and nobody has the values of their logical workers. Call it in the loop"
+        )
 
 
 def place_shards(run: "ElasticRun", sharding: "ModelSharding") -> None:
