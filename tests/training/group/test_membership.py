@@ -5,6 +5,7 @@ import re
 import pytest
 from tests.training.equality import SCRIPTS, EqualityRuns
 
+from springtide.errors import TrainingError
 from springtide.training.group.rosters import parse_size
 from springtide.training.settings import Settings
 from springtide.verification.digest_compare import Records, find_difference, read_records
@@ -30,8 +31,11 @@ def test_an_evaluation_before_the_loop_is_a_joiners_own(equality: EqualityRuns) 
     assert run.restarts.count == 0
 
 
-def test_a_sum_of_others_workers_before_the_loop_is_refused_in_a_joiner(equality: EqualityRuns) -> None:
-    _, run = run_baseline(equality, [(0, "2")], "sum")
+@pytest.mark.parametrize(("word", "what"), [("sum", "run.sum or run.mean"), ("sharded", "a sharded model")])
+def test_what_takes_all_processes_is_refused_before_a_joiners_loop(
+    equality: EqualityRuns, word: str, what: str
+) -> None:
+    _, run = run_baseline(equality, [(0, "2")], word)
     assert run.restarts.count == 0
-    with pytest.raises(Exception, match=re.escape("run.sum or run.mean was called between run.prepare and the loop")):
-        run_baseline(equality, [(0, "1"), (3, "2")], "sum")
+    with pytest.raises(TrainingError, match=re.escape(f"{what} was called between run.prepare and the loop")):
+        run_baseline(equality, [(0, "1"), (3, "2")], word)

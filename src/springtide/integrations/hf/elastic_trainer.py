@@ -305,11 +305,11 @@ class ElasticTrainer(Trainer):
             show_rank(self.run)
 
     def add_loss(self, state: dict[str, Any], loss: torch.Tensor) -> None:
-        """Add to a worker's loss that is not logged yet, as the Trainer adds to a rank's."""
-        total = state.setdefault("loss", torch.zeros_like(loss))
+        """Add to a worker's loss that is not logged yet, as the Trainer adds to a rank's: in float32."""
+        total = state.setdefault("loss", torch.zeros((), device=loss.device))
         if self.args.logging_nan_inf_filter and not bool(torch.isfinite(loss)):
             loss = total / (1 + self.state.global_step - self._globalstep_last_logged)
-        state["loss"] = total + loss
+        state["loss"] = (total + loss).to(total.dtype)
 
     def floating_point_ops(self, inputs: Any) -> Any:
         return 0 if isinstance(inputs, UpdateBatch) else super().floating_point_ops(inputs)

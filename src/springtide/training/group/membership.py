@@ -4,6 +4,7 @@ Its processes open a group, compare what they were given and plan the reduction 
 `rescale`.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from springtide.errors import JobError
@@ -62,12 +63,12 @@ def find_seat(run: "ElasticRun") -> Seat:
     return Seat(0, 1) if is_joining(run) else Seat(run.rank, len(run.roster.names))
 
 
-def refuse_early(run: "ElasticRun", what: str) -> None:
-    """Refuse, in a process that joins, a sum over logical workers that are others'."""
+def refuse_early(run: "ElasticRun", what: str, *_: object) -> None:
+    """Refuse, in a process that joins, what takes all processes at once."""
     if is_joining(run):
         raise JobError(
-            f"{what} was called between run.prepare and the loop, by a process that joins: the others are in a step, "
-            "and nobody has the values of their logical workers. Call it in the loop"
+            f"{what} was called between run.prepare and the loop, by a process that joins: it takes all processes, and "
+            "the others are in a step. Call it in the loop"
         )
 
 
@@ -76,6 +77,8 @@ def place_shards(run: "ElasticRun", sharding: "ModelSharding") -> None:
     if sharding.pending is None:
         sharding.cut(run.rank, len(run.roster.names), None if run.settings.joining else run.group)
     sharding.place(run.group, run.rank)
+    if is_joining(run):
+        run.models[0].register_forward_pre_hook(partial(refuse_early, run, "a sharded model"), prepend=True)
 
 
 def choose_rings(run: "ElasticRun") -> bool:
