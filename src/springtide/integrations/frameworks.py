@@ -5,7 +5,7 @@ run (`springtide verify`) it must see what torchrun would show it, and is then s
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -75,6 +75,25 @@ def set_surroundings(run: Run) -> None:
             os.environ.pop(name, None)
     elif isinstance(run, ReferenceRun):
         os.environ.update(describe_rank(run))
+
+
+def choose_shown(found: torch.device, own: torch.device) -> torch.device:
+    """The device that a framework is shown: this process's own GPU in place of the first one that it sees.
+
+    On a machine with several a process sees all of them; a framework that sees no ranks would take the first, or all.
+    What is no GPU was chosen by the script, and stays.
+    """
+    return own if found.type == own.type == "cuda" else found
+
+
+def choose_root(parallel: Sequence[torch.device], own: torch.device) -> torch.device:
+    """Where a strategy puts its module: on this process's own GPU, unless it was told of other devices than GPUs."""
+    return choose_shown(parallel[0], own) if parallel else own
+
+
+def choose_gpus(asked: object, own: torch.device) -> list[int] | None:
+    """The GPUs that `devices=...` asks a process for: its own, however many there are to be; None if none is."""
+    return None if asked in (None, 0, "0", [], ()) else [own.index or 0]
 
 
 def describe_rank(run: ReferenceRun) -> dict[str, str]:

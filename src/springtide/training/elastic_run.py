@@ -8,6 +8,7 @@ import copy
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -45,7 +46,7 @@ from springtide.training.workers.buffers import find_device
 from springtide.training.workers.feeds import Feed
 from springtide.training.workers.loader_iterators import IteratorWatch
 from springtide.training.workers.loaders import Loader, StepSource
-from springtide.training.workers.shards import Seat, Shard
+from springtide.training.workers.shards import Shard
 from springtide.training.workers.step_metrics import Metric, StepMetrics, gather_values
 from springtide.training.workers.steps import Step
 from springtide.training.workers.turns import Turns
@@ -427,6 +428,7 @@ class ElasticRun(Run):
                 f"run.sum or run.mean was given {len(values)} values on a process with {len(self.local)} logical "
                 "workers; give one per turn of `for ... in step:`"
             )
+        membership.refuse_early(self, "run.sum or run.mean")
         return gather_values(values, self.local, self.logical_workers, self.group)
 
     def shard(self, loader: DataLoader[Any]) -> Shard:
@@ -435,15 +437,13 @@ class ElasticRun(Run):
                 "run.shard gives each process other batches, but a sharded model runs on all processes at once; walk "
                 "the whole loader on every process"
             )
-        return Shard(loader, self.find_seat, self.seed, self.exchange)
-
-    def find_seat(self) -> Seat:
-        """Which of how many processes this one is now."""
-        return Seat(self.rank, len(self.roster.names))
+        return Shard(loader, partial(membership.find_seat, self), self.seed, self.exchange)
 
     def exchange(self, results: list[Any]) -> list[list[Any]]:
-        """Everyone's results, by rank."""
-        return [results] if self.group is None else share_trees(self.group, results, self.device)
+        """Everyone's results, by rank; only its own for a process that is not in the loop yet and joins."""
+        if self.group is None or membership.is_joining(self):
+            return [results]
+        return share_trees(self.group, results, self.device)
 
     def no_sync(self) -> AbstractContextManager[None]:
         return self.turns.hold()

@@ -86,6 +86,9 @@ elif variant == "own":
 elif variant == "unlogged":
     kind = WeightedTrainer
     options = {"logging_strategy": "no", "save_strategy": "steps", "save_steps": 5}
+elif variant == "half":
+    model = model.to(torch.bfloat16)  # its loss is of that type too
+    options = {"logging_steps": 5}
 elif variant == "grouped":
     options = {"train_sampling_strategy": "group_by_length", "eval_strategy": "steps", "eval_steps": 3}
 elif variant == "overridden":
@@ -94,11 +97,12 @@ elif variant == "overridden":
 else:
     options = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps", "eval_steps": 2}
     options |= {"neftune_noise_alpha": 5.0, "eval_on_start": True, "dataloader_drop_last": True, "weight_decay": 0.1}
-sizes = {"per_device_train_batch_size": 4, "per_device_eval_batch_size": 4, "num_train_epochs": 4}
+amounts: dict[str, Any] = {"per_device_train_batch_size": 4, "per_device_eval_batch_size": 4, "num_train_epochs": 4}
+amounts |= {"learning_rate": 1e-2, "logging_steps": 2}
 quiet = {"report_to": [], "disable_tqdm": True, "use_cpu": True, "output_dir": "out", "save_strategy": "no"}
 trainer = kind(
     model=model,
-    args=TrainingArguments(**quiet | sizes | options, learning_rate=1e-2, logging_steps=2),
+    args=TrainingArguments(**quiet | amounts | options),
     train_dataset=[make_sample(number) for number in range(53)],
     eval_dataset=[make_sample(number) for number in range(100, 121)],
     data_collator=DataCollatorWithPadding(tokenizer),

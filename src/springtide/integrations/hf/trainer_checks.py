@@ -11,7 +11,8 @@ import torch
 
 from springtide.errors import JobError
 from springtide.integrations.callback_sources import steps_optimizer
-from springtide.integrations.frameworks import check_state, check_versions
+from springtide.integrations.frameworks import check_state, check_versions, choose_shown
+from springtide.training.determinism import cuda
 
 #: Versions of what a trainer or a model may be derived from, whether an adapter of ours names it or the script.
 TRIED_TRL = {"trl": ("1.16.0",)}
@@ -42,6 +43,8 @@ WITH_WEIGHTS = frozenset({"SyncRefModelCallback", "BEMACallback", "PEFTAdapterEM
 #: What an Accelerator gathers with, and who calls it for logs alone.
 GATHERS = ("gather", "gather_for_metrics", "reduce")
 LOGGING = (*COMPARED, "transformers.", "accelerate.")
+#: DDP's options that the run has; others must have DDP's own defaults.
+DDP_OPTIONS = ("find_unused_parameters", "broadcast_buffers")
 RNG_FILE = re.compile(r"rng_state_(\d+)\.pth")
 
 
@@ -82,6 +85,31 @@ def check_arguments(args: Any) -> None:
             "per rank; use 'random', 'sequential' or 'group_by_length'"
         )
     check_accelerator(args.accelerator_config)
+
+
+def place_arguments(args: Any, own: torch.device) -> None:
+    """Let arguments that have found several GPUs know of the process's own only, as a rank's do."""
+    place = choose_shown(args.device, own)
+    if place.type != "cuda":
+        return
+    cuda.make_current(place)
+    vars(args).update(_setup_devices=place, _n_gpu=1)
+    if args.n_gpu != 1 or args.device != place:
+        raise JobError(
+            f"TrainingArguments has {args.n_gpu} GPUs and trains on {args.device}, this process holds {place}: batches "
+            f"would be larger than a rank's. Let it see one: CUDA_VISIBLE_DEVICES={place.index or 0}"
+        )
+
+
+def find_ddp_options(handler: Any) -> dict[str, Any]:
+    """What the Trainer would tell DDP, if the run can be told it too."""
+    given = handler.to_kwargs()  # those that are not defaults
+    strange = sorted(name for name in given if name not in DDP_OPTIONS)
+    if strange:
+        raise JobError(
+            f"DistributedDataParallel would be told {', '.join(strange)}; an elastic Trainer cannot follow it"
+        )
+    return dict(given)
 
 
 def check_environment() -> None:
