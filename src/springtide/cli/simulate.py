@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from experiments.optimum import Bound
 
     from springtide.core.devices import Cluster
-    from springtide.simulator.batches import TaskResult, Tell
+    from springtide.simulator.batches import TaskResult, TellShare
     from springtide.simulator.reports import SimulationReport
     from springtide.simulator.traces import Trace
 
@@ -244,7 +244,7 @@ def run_all(compared: PolicyComparison, record: bool, processes: int) -> list["T
 
 
 @contextmanager
-def show_progress() -> Iterator["Tell | None"]:
+def show_progress() -> Iterator["TellShare | None"]:
     """A progress bar on stderr, or None where stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None

@@ -5,8 +5,9 @@ Instants are seconds since 1970, as in the documents: charts compute with them.
 
 from dataclasses import field
 
-from springtide.client.reply_values import Document, Reply, reply
+from springtide.client.reply_values import Reply, reply
 from springtide.core.job_states import JobState
+from springtide.core.shared_types import Document
 
 
 @reply

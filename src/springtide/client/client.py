@@ -33,10 +33,11 @@ from springtide.client.replies import (
     UserInfo,
     WhyInfo,
 )
-from springtide.client.reply_values import Document, Reply
+from springtide.client.reply_values import Reply
 from springtide.client.server_line import JobRef, ServerLine, encode, find_error, path_of
 from springtide.core.archive_format import LIMIT_BYTES, Archive
 from springtide.core.job_states import ACTIVE, JobState
+from springtide.core.shared_types import Document
 from springtide.errors import ArchiveError, InputError, JobError
 
 if TYPE_CHECKING:  # what takes long to import and few methods need

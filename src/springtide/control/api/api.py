@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from springtide.control.api import documents
 from springtide.control.api.histories import Histories, RecentJobs
@@ -27,11 +27,11 @@ from springtide.control.scheduling.submissions import find_checkpoint
 from springtide.control.storage.job_snapshot import JobSnapshot
 from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord, UserRecord
 from springtide.core.job_states import JobState
+from springtide.core.shared_types import Document
 from springtide.errors import ConflictError, MissingError, UnavailableError
 
 T = TypeVar("T")
 logger = logging.getLogger("springtide.control")
-Document = dict[str, Any]
 ANSWER_S = 30.0  # that a request waits for the reconciler
 #: Which of several jobs of one name a user means who wants to do this.
 FITS: Mapping[str, Callable[[JobRecord], bool]] = {"resume": can_resume, "release": can_release}

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from springtide.control.clock import ClockSource
 from springtide.control.notices.notice_decisions import decide_notices
 from springtide.control.scheduling import nodes, sentences, transitions, waiting
-from springtide.control.scheduling.context import Context, Decide, ServerOptions
+from springtide.control.scheduling.context import Context, ServerOptions
 from springtide.control.scheduling.effects import follow_decision
 from springtide.control.scheduling.events import EventHandler, Lap
 from springtide.control.scheduling.inventory import Inventory
@@ -40,7 +40,7 @@ from springtide.control.storage.database.databases import is_unavailable
 from springtide.control.storage.staging import Staging, StagingMark
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Store
-from springtide.core.decisions import Decision, Status
+from springtide.core.decisions import Decide, Decision, Status
 from springtide.core.job_states import ENDED
 from springtide.core.jobs import Job, Purpose
 from springtide.errors import SpringtideError, StateError

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
+from springtide.core.shared_types import Document
 from springtide.dashboard import rendering
 from springtide.dashboard.in_process_api import InProcessApi, open_api
 from springtide.dashboard.studies.cloud_view import build_rental
@@ -18,7 +19,6 @@ from springtide.errors import InputError, SpringtideError
 from springtide.policies import POLICIES
 
 Fields = dict[str, Any]
-Document = dict[str, Any]
 SIMULATE = {
     "synthetic": "jobs=200,gap=600,seed=0",
     "trace": "",

@@ -1,7 +1,5 @@
 """The nodes of a platform: their devices, and whether they take work."""
 
-from typing import Any
-
 from fastapi import FastAPI, Request
 
 from springtide.control.api import documents
@@ -10,8 +8,7 @@ from springtide.control.api.error_replies import check_admin
 from springtide.control.api.requests import DrainBody
 from springtide.control.scheduling import nodes
 from springtide.core.durations import parse_span
-
-Document = dict[str, Any]
+from springtide.core.shared_types import Document
 
 
 def add_node_routes(app: FastAPI, api: Api) -> None:

@@ -1,7 +1,6 @@
 """Users, their limits and their tokens, for admins; and links that sign a browser in."""
 
 from dataclasses import replace
-from typing import Any
 
 from fastapi import FastAPI, Request
 
@@ -12,9 +11,8 @@ from springtide.control.api.guard import check_run_as, hash_token, make_token
 from springtide.control.api.requests import UserBody, UserName
 from springtide.control.storage.records import UserRecord
 from springtide.control.storage.store import Store
+from springtide.core.shared_types import Document
 from springtide.errors import ConflictError, MissingError
-
-Document = dict[str, Any]
 
 
 def check_still_admin(store: Store, asker: UserRecord) -> None:

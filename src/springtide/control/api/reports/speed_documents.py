@@ -1,14 +1,13 @@
 """What is known of the speed of a job's code: as measured, and as predicted on every number of devices it may hold."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import UNCOUNTED, list_shares, look_up
 from springtide.control.scheduling.speeds import plan_curve, predict_rates
 from springtide.control.storage.records import JobRecord, SpeedRecord
+from springtide.core.shared_types import Document
 
-Document = dict[str, Any]
 MOST_NAMES = 5  # of jobs with the same code
 FEW_SHARES = 8  # that a table tells all of
 
