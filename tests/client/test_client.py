@@ -109,5 +109,5 @@ def test_a_command_tells_programs_which_kind_of_error_it_was(
 
 def test_something_else_at_the_address_is_named(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "send", lambda *_, **__: HttpResponse(200, HTTPMessage(), [b"<html>hello"]))
-    with pytest.raises(ServerError, match="no springtide server: <html>hello"):
+    with pytest.raises(ServerError, match="not a springtide server: <html>hello"):
         client.server()

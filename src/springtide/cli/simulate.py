@@ -245,7 +245,7 @@ def run_all(compared: PolicyComparison, record: bool, processes: int) -> list["T
 
 @contextmanager
 def show_progress() -> Iterator["TellShare | None"]:
-    """A progress bar on stderr, or None where stderr is no terminal."""
+    """A progress bar on stderr, or None where stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -374,4 +374,4 @@ LEGEND = {
     "efficiency": "useful part of the device-hours: what the jobs would have taken on one device each",
 }
 ESSENTIAL = 8  # columns that fit into 80 characters
-WIDE = 140  # characters that all columns need; where the output is no terminal nothing is cut
+WIDE = 140  # characters that all columns need; where the output is not a terminal nothing is cut

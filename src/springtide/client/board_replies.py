@@ -106,7 +106,7 @@ class DeviceCounts(Reply):
     total: int
     held: int
     used: float
-    #: The beginning of the board's past, or later the first instant of which anything is known.
+    #: The beginning of the board's past, or the first instant from which something is known, if that is later.
     used_since_s: float = 0.0
     #: What those held now cost in an hour; None where nothing has a price.
     usd_per_h: float | None = None

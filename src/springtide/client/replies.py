@@ -342,7 +342,7 @@ class NodeInfo(Reply):
 
 @reply
 class ServerInfo(Reply):
-    """What a server is, and how many jobs of which state it holds."""
+    """What a server is, and how many jobs of each state it holds."""
 
     version: str
     policy: str

@@ -73,12 +73,12 @@ class Api:
 
     @contextmanager
     def telling(self, what: str, job_id: str = "", array_id: str = "") -> Iterator[None]:
-        """While what was done and stored is read again: an error is no failure of what was asked, and says so."""
+        """While what was done and stored is read again: an error then is not a failure of the request, and says so."""
         try:
             yield
         except Exception as error:
             logger.exception("what was stored of %s cannot be read", what)
-            sentence = f"it was done, and {what} stored; only what came of it cannot be read now; ask again"
+            sentence = f"it was done and {what} is stored, but the result cannot be read right now; ask again"
             raise UnavailableError(sentence, unknown=True, job_id=job_id, array_id=array_id) from error
 
     async def call(self, function: Callable[[], T]) -> T:

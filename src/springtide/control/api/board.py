@@ -25,7 +25,7 @@ MOST_HELPS = 4
 
 
 class JobGroup(StrEnum):
-    """What a job needs of whoever looks, in the order in which they are shown."""
+    """What a job needs of its reader, in the order in which the groups are shown."""
 
     AT_RISK = "at_risk"  # an open promise in danger
     PROMISED = "promised"

@@ -73,7 +73,7 @@ def add_submission_routes(app: FastAPI, api: Api) -> None:
         array_id = name_keyed_array(user.id, idempotency_key) if idempotency_key is not None else ""
         with naming("array", array_id=array_id):
             ids = await api.call(partial(api.operations.submit_array, submission))
-        with api.telling(f"jobs {', '.join(ids)}"):
+        with api.telling(f"the array of jobs {', '.join(ids)}"):
             records = [api.reload(job_id) for job_id in ids]
             answer = documents.write_array(records, api.now_s())
         is_open = any(record.state is JobState.PROBING for record in records)

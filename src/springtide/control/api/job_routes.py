@@ -29,7 +29,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         before: Annotated[int | None, Query(ge=0, le=MOST_NUMBER)] = None,
     ) -> Response:
-        """Jobs, newest first; a user who is no admin sees their own."""
+        """Jobs, newest first; a user who is not an admin sees their own."""
         asker: UserRecord = request.state.user
         owner = None if asker.admin else asker.id
         page = await api.pages.read(JobQuery(frozenset(state or ()), owner, limit, before, user, without_probes=True))

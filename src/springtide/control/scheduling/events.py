@@ -344,7 +344,7 @@ class EventHandler:
     def follow_probe(self, record: JobRecord) -> None:
         """Measure a job on a further device type that is free now, or put it before the policy.
 
-        A type of which no device is free is not waited for: the job is promised nothing there.
+        A type without a free device is not waited for: the job is promised nothing there.
         """
         staging, world = self.staging, self.world
         transitions.end_probe(staging, world, record.id)
@@ -414,7 +414,7 @@ class EventHandler:
 
 
 def list_unmeasured(record: JobRecord, measured: live_jobs.SpeedsByType, world: PlatformWorld) -> tuple[str, ...]:
-    """The device types that a job may use, on which it was not measured, and of which a device is free."""
+    """The device types that a job may use, was not measured on, and that have a free device."""
     free = {device_type for device_type, mask in zip(world.cluster.node_types, world.free_masks, strict=True) if mask}
     allowed = live_jobs.list_device_types(record, world.inventory)
     return tuple(device_type for device_type in allowed if device_type in free and device_type not in measured)

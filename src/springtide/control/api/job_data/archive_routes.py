@@ -1,4 +1,4 @@
-"""Uploads of code. Whoever sends slowly keeps nobody else waiting: what is bounded for all is only the unpacking."""
+"""Uploads of code. A slow upload keeps no other waiting: what is bounded for all is only the unpacking."""
 
 import asyncio
 from collections.abc import Iterator

@@ -59,7 +59,7 @@ def add_array_routes(app: FastAPI, api: Api) -> None:
 
 
 def choose(array: str, records: Sequence[JobRecord], is_fit: Callable[[JobRecord], bool], what: str) -> list[JobRecord]:
-    """The jobs of an array with which something can be done; one of which none is left is refused."""
+    """The jobs of an array that this can be done with; refused where there is none."""
     chosen = [record for record in records if is_fit(record)]
     if not chosen:
         place = records[0].array_place

@@ -52,7 +52,7 @@ def check_path(record: JobRecord, path: str) -> PurePosixPath:
     if parts[0] not in (job_files.OUTPUT, job_files.CHECKPOINTS, job_files.LOGS) or len(parts) < 2:
         raise MissingError(f"{record.name} has no file {path!r}; list them with: springtide ls {record.name}")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise MissingError(f"{path!r} is no path of a job's file; list them with: springtide ls {record.name}")
+        raise MissingError(f"{path!r} is not the path of a job's file; list them with: springtide ls {record.name}")
     if parts[0] == job_files.CHECKPOINTS and record.spec.checkpoint.dir is not None:
         raise ConflictError(
             f"the job file of {record.name} says checkpoint.dir: {record.spec.checkpoint.dir}; take its checkpoints "
@@ -89,7 +89,7 @@ def send_kept(api: Api, record: JobRecord, path: PurePosixPath, request: Request
 
 
 def check_version(request: Request, path: PurePosixPath, version: str) -> None:
-    """Refuse a file that has changed since it was listed, if that matters to who asks."""
+    """Refuse a file that has changed since it was listed, if the request minds."""
     expected = request.headers.get("if-match")
     if expected is not None and expected.strip('"') != version:
         raise ConflictError(f"{str(path)!r} has changed since it was listed; list it again")

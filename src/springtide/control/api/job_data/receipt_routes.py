@@ -51,11 +51,11 @@ def add_receipt_routes(app: FastAPI, api: Api) -> None:
 
     @app.post("/api/v1/jobs/{job}/verifications", tags=["jobs"])
     async def note_verification(request: Request, job: JobInPath, body: VerificationBody) -> dict[str, Any]:
-        """Keep with a job that its receipt was put to the proof, as whoever did so tells it; among its events."""
+        """Keep with a job, among its events, what a user says came of training its receipt again."""
         record, user = api.find_job(job, request.state.user), request.state.user
         sealed = receipts.was_sealed_here(api.context.state_dir, body.receipt)
         if not sealed or body.receipt["job"]["id"] != record.id:
-            raise ConflictError(f"this is no receipt of {record.name} ({record.id}) that this server has sealed")
+            raise ConflictError(f"this is not a receipt of {record.name} ({record.id}) that this server has sealed")
         await api.call(lambda: api.operations.note_verification(record.id, user.name, body.read()))
         with api.telling(f"the verification of job {record.id}", record.id):
             return api.show_job(api.reload(record.id))

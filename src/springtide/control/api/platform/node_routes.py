@@ -29,7 +29,7 @@ def add_node_routes(app: FastAPI, api: Api) -> None:
         check_admin(request.state.user)
         grace_s = parse_span(body.grace, "grace")
         await api.call(lambda: api.operations.drain(node, grace_s))
-        with api.telling(f"what becomes of node {node}"):
+        with api.telling(f"the change of node {node}"):
             return {"schema": 1, "node": node, "state": api.describe_node(node), "grace_s": grace_s}
 
     @app.post("/api/v1/nodes/{node}/undrain", tags=["server"])
@@ -37,5 +37,5 @@ def add_node_routes(app: FastAPI, api: Api) -> None:
         """Let a drained node take work again."""
         check_admin(request.state.user)
         await api.call(lambda: api.operations.undrain(node))
-        with api.telling(f"what becomes of node {node}"):
+        with api.telling(f"the change of node {node}"):
             return {"schema": 1, "node": node, "state": api.describe_node(node)}

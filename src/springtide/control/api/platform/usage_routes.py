@@ -23,7 +23,7 @@ def add_usage_routes(app: FastAPI, api: Api) -> None:
     def show_usage(
         request: Request, by: UsageGroup = UsageGroup.USER, since: Annotated[str, Query(max_length=64)] = "7d"
     ) -> Document:
-        """Device-hours, money and promises of a span up to now; a user who is no admin sees their own."""
+        """Device-hours, money and promises of a span up to now; a user who is not an admin sees their own."""
         asker: UserRecord = request.state.user
         owner, now_s = None if asker.admin else asker.id, api.now_s()
         since_s = now_s - parse_span(since, "since")

@@ -66,5 +66,5 @@ def add_user_routes(app: FastAPI, api: Api) -> None:
 
     @app.post("/api/v1/links", tags=["users"], status_code=201)
     def make_link(request: Request) -> Document:
-        """A link that signs a browser in as who asks, once, within ten minutes."""
+        """A link that signs a browser in as the user of this token, once, within ten minutes."""
         return {"schema": documents.SCHEMA, "path": api.sessions.make_link(request.state.user)}

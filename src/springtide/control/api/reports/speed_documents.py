@@ -50,7 +50,7 @@ def write_predicted(record: JobRecord, speeds: Iterable[SpeedRecord], inventory:
 
 
 def choose_shown(shares: tuple[int, ...], *others: int) -> tuple[int, ...]:
-    """The shares of which a table tells: powers of two, the largest, and others that matter, where there are many."""
+    """The shares that a table shows: powers of two, the largest, and others that matter, where there are many."""
     if len(shares) <= FEW_SHARES:
         return shares
     return tuple(one for one in shares if one & (one - 1) == 0 or one == shares[-1] or one in others)
