@@ -7,7 +7,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from springtide.client.failover import Failover, split_addresses
-from springtide.client.http_line import Address, ConnectError, HttpLine, HttpResponse, TransportError
+from springtide.client.http_connections import Address, ConnectError, HttpLine, HttpResponse, TransportError
 from springtide.client.replies import JobInfo
 from springtide.control.storage.state_dir import StateDir, find_home, read_address
 from springtide.core.shared_types import Document

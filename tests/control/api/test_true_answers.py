@@ -20,7 +20,7 @@ from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.client import server_line
 from springtide.client.client import Client
-from springtide.client.http_line import HttpResponse
+from springtide.client.http_connections import HttpResponse
 from springtide.client.job_folders import load_job
 from springtide.control.api import api, change_routes
 from springtide.control.api.job_data.archive_routes import UploadDesk
