@@ -11,7 +11,7 @@ from tests.control.http_servers import connect, run_server, write_project
 from springtide.cli.app import main
 from springtide.client.client import Client
 from springtide.client.http_connections import HttpResponse
-from springtide.client.server_line import ServerLine, find_error
+from springtide.client.server_connection import ServerLine, find_error
 from springtide.core.job_states import JobState
 from springtide.errors import (
     ArchiveError,

@@ -34,7 +34,7 @@ from springtide.client.replies import (
     WhyInfo,
 )
 from springtide.client.reply_values import Reply
-from springtide.client.server_line import JobRef, ServerLine, encode, find_error, path_of
+from springtide.client.server_connection import JobRef, ServerLine, encode, find_error, path_of
 from springtide.core.archive_format import LIMIT_BYTES, Archive
 from springtide.core.job_states import ACTIVE, JobState
 from springtide.core.shared_types import Document
