@@ -25,7 +25,7 @@ from rich.table import Table
 import springtide
 from springtide.examples import NAMES, folder
 from springtide.training.group.rosters import spread
-from springtide.verification.cases import Case, Mapping
+from springtide.verification.cases import Case, WorkerCounts
 from springtide.verification.verify import VerifiedScript, judge, open_bench, outcome_to_json, run_reference
 
 Outcome = dict[str, Any]
@@ -128,7 +128,7 @@ def draw_case(seed: int, workers: int, steps: int, events: int = 4) -> Case:
     return Case(f"random {seed}", tuple((start, draw_mapping(draw, workers)) for start in starts), tuple(killed))
 
 
-def draw_mapping(draw: random.Random, workers: int, processes: int | None = None) -> Mapping:
+def draw_mapping(draw: random.Random, workers: int, processes: int | None = None) -> WorkerCounts:
     """A random mapping of the workers, on any number of processes unless one is given."""
     count = processes or draw.randint(1, workers)
     cuts = [0, *sorted(draw.sample(range(1, workers), count - 1)), workers]

@@ -1,7 +1,9 @@
 """The house rules that a reader relies on: one meaning per name, rooms of a size that can be overlooked."""
 
 import ast
-from collections import defaultdict
+import builtins
+import re
+from collections import abc, defaultdict
 from pathlib import Path
 
 from tests.conftest import LONG_FILES
@@ -13,6 +15,30 @@ TESTS = Path(__file__).parent
 # every example is a folder to be copied, with files of the same names
 MODULES = [path for path in sorted(ROOT.rglob("*.py")) if "examples" not in path.relative_to(ROOT).parts]
 MOST_ENTRIES = 22
+ALIAS = re.compile(r"[A-Z][a-z]\w*")
+#: Names that two distant rooms each have for a thing of their own; nothing new may be added to them.
+SHORT_NAMES = {
+    "Address",
+    "Arrivals",
+    "Changes",
+    "Choice",
+    "Digest",
+    "Exchange",
+    "Floats",
+    "Message",
+    "Move",
+    "Name",
+    "Number",
+    "Numbers",
+    "Plan",
+    "Row",
+    "Scope",
+    "Settings",
+    "Span",
+    "Step",
+    "Tally",
+    "Tensors",
+}
 
 
 def describe(path: Path) -> str:
@@ -25,6 +51,41 @@ def test_no_file_name_stands_in_two_folders() -> None:
         if path.name not in ("__init__.py", "__main__.py") and path.parent.name != "cli":
             found[path.name].append(describe(path))
     assert {name: places for name, places in found.items() if len(places) > 1} == {}
+
+
+def list_aliases(tree: ast.Module) -> list[tuple[str, str]]:
+    """The names of types that a module makes by an assignment, with what they stand for; type variables are not."""
+    made = [(one.targets[0], one.value) for one in tree.body if isinstance(one, ast.Assign)]
+    made += [(one.target, one.value) for one in tree.body if isinstance(one, ast.AnnAssign) and one.value is not None]
+    return [
+        (target.id, ast.unparse(value))
+        for target, value in made
+        if isinstance(target, ast.Name) and ALIAS.fullmatch(target.id) and "TypeVar" not in ast.unparse(value)
+    ]
+
+
+def test_no_alias_has_the_name_of_another_or_of_a_class() -> None:
+    found = defaultdict(set)
+    for path in MODULES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for name, _ in list_aliases(tree):
+            found[name].add(describe(path))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].add(describe(path))
+    twice = {name: sorted(places) for name, places in found.items() if len(places) > 1}
+    assert sorted(twice) == sorted(SHORT_NAMES), twice
+
+
+def test_no_alias_hides_a_type_of_python() -> None:
+    known = {*dir(abc), *dir(builtins)}
+    hiding = [
+        f"{describe(path)}: {name}"
+        for path in MODULES
+        for name, _ in list_aliases(ast.parse(path.read_text(encoding="utf-8")))
+        if name in known
+    ]
+    assert hiding == []
 
 
 def test_no_class_name_has_two_meanings() -> None:

@@ -114,7 +114,7 @@ def test_jobs_are_filtered_and_sorted(client: Client, tmp_path: Path, capsys: py
     assert JobFilter(user="nobody").find(client, True, 100) == []
     assert show_plan(jobs[0]) == "-"
     assert run("ps", "--state", "nonsense") == 2
-    assert "is no state of a job; there are: probing" in capsys.readouterr().err
+    assert "is not a state of a job; there are: probing" in capsys.readouterr().err
     assert run("ps", "-a", "-o", "wide") == 0
     assert "WEIGHTS (SHA-256)" in capsys.readouterr().out
 
@@ -207,7 +207,7 @@ def test_all_jobs_are_cancelled_only_when_that_is_said(
 def test_an_error_is_a_document_for_programs(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("why", "nothing", "-o", "json") == 2
     told = json.loads(capsys.readouterr().out)["error"]
-    assert (told["reason"], told["exit_code"]) == ("input", 2) and "there is no job 'nothing'" in told["sentence"]
+    assert (told["reason"], told["exit_code"]) == ("missing", 2) and "there is no job 'nothing'" in told["sentence"]
     assert run("ps", "--limit", "0", "--output=json") == 2
     assert json.loads(capsys.readouterr().out)["error"]["reason"] == "usage"
     assert run("ps", "-o", "json") == 0

@@ -191,7 +191,7 @@ def test_a_task_installs_the_wheel_that_is_sent_with_it(
     wheel = tmp_path / f"springtide-{__version__}-py3-none-any.whl"
     words = ("--points", points, "--deadline", "6h", "--type", "T4", "--export", export, "--export-file", "sky.yaml")
     assert run("plan", *BASE, *words, "--wheel", wheel) == 2
-    assert "is no wheel that is here; make one with: make wheel" in capsys.readouterr().err
+    assert "is not a wheel that is here; make one with: make wheel" in capsys.readouterr().err
     wheel.touch()
     assert run("plan", *BASE, *words, "--wheel", wheel) == 0
     (task,) = yaml.safe_load_all((tmp_path / "sky.yaml").read_text(encoding="utf-8"))

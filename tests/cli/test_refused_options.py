@@ -70,6 +70,7 @@ def test_verify_refuses_what_its_mode_would_ignore(
         ((*DRAWN, "--faults", "mtbf=100,mttr=1", "--optimum"), "--optimum"),
         ((*DRAWN, "--faults", "mtbf=100,mttr=1", "--colocation", "days=1"), "--colocation"),
         ((*DRAWN, "--seeds", "3"), "--seeds"),
+        ((*DRAWN, "--error-seed", "3"), "--error-seed"),
         (("--cloud", "--policy", "edf"), "--policy"),
         (("--cloud", "--cluster", "1x8:a100"), "--cluster"),
         (("--cloud", "--profiles", "here"), "--profiles"),

@@ -257,6 +257,6 @@ def test_errors_and_faults_say_which_promises_were_kept(trace: Path, capsys: pyt
     assert run(trace, "--faults", "mtbf=-1") == 2
     assert "mtbf=-1.0 must be positive hours" in capsys.readouterr().err
     assert run(trace, "--confidence", "0.9") == 2
-    assert "--confidence needs something uncertain" in capsys.readouterr().err
+    assert "--confidence: this needs something uncertain" in capsys.readouterr().err
     assert run(trace, "--speed-error", "0.1", "--optimum") == 2
     assert "--optimum: --speed-error, --steps-error and --faults go without it" in capsys.readouterr().err

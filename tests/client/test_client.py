@@ -10,8 +10,8 @@ from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.cli.app import main
 from springtide.client.client import Client
-from springtide.client.http_line import HttpResponse
-from springtide.client.server_line import ServerLine, find_error
+from springtide.client.http_connections import HttpResponse
+from springtide.client.server_connection import ServerLine, find_error
 from springtide.core.job_states import JobState
 from springtide.errors import (
     ArchiveError,
@@ -109,5 +109,5 @@ def test_a_command_tells_programs_which_kind_of_error_it_was(
 
 def test_something_else_at_the_address_is_named(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "send", lambda *_, **__: HttpResponse(200, HTTPMessage(), [b"<html>hello"]))
-    with pytest.raises(ServerError, match="no springtide server: <html>hello"):
+    with pytest.raises(ServerError, match="not a springtide server: <html>hello"):
         client.server()

@@ -6,7 +6,7 @@ from http.client import HTTPMessage
 import pytest
 
 from springtide.client.failover import Failover, split_addresses
-from springtide.client.http_line import ConnectError, HttpLine, HttpRequest, HttpResponse, TransportError
+from springtide.client.http_connections import ConnectError, HttpLine, HttpRequest, HttpResponse, TransportError
 from springtide.errors import InputError
 
 STANDBY = json.dumps({"error": {"reason": "standby", "sentence": "this server stands by"}}).encode()

@@ -37,5 +37,5 @@ def test_a_search_in_blocks_finds_what_a_search_in_lines_finds(pattern: str) -> 
 
 
 def test_a_broken_pattern_is_refused_in_a_sentence() -> None:
-    with pytest.raises(InputError, match=r"--grep '\(' is no regular expression"):
+    with pytest.raises(InputError, match=r"--grep '\(' is not a regular expression"):
         compile_pattern("(")

@@ -50,7 +50,7 @@ def test_an_unknown_key_is_named(tmp_path: Path) -> None:
         ("warm_servers: -1", "warm_servers is -1"),
         ("warm_s: .nan", "warm_s is '.nan'"),
         ("xyz: 1", "xyz is not known; there are: archive_limit_bytes, burst"),
-        ("- 1", "is no mapping"),
+        ("- 1", "is not a mapping"),
         ("burst: 1\nburst: 2", "key 'burst' is given twice"),
         ("a: &x 1\nb: *x", "aliases"),
         ("burst: [", "is not YAML"),

@@ -127,7 +127,7 @@ priority: 0
         ("run: x\nmax_runtime: soon", "max_runtime 'soon' is not a span"),
         ("run: x\nelastic: false\ndevices: 1\nduration: 2h\nmax_runtime: 1h", "is longer than max_runtime 1h"),
         ("run: x\nafter: {a: maybe}", "a mapping from names to ok, any or failed"),
-        ("run: x\nafter: ['']", "after: '' is no job"),
+        ("run: x\nafter: ['']", "after: '' is not a job"),
         ("run: x\nhold: 1", "hold is 1; it must be true or false, as in hold: true"),
         ("run: x\ninputs: /data", "inputs is '/data'; it must be a mapping, as in inputs: {digits: /data/digits,"),
         ("run: x\ninputs: {data: 3}", "inputs.data is 3; it must be a text, as in inputs: {digits:"),

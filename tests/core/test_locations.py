@@ -25,7 +25,7 @@ def test_places_that_can_be_used(text: str) -> None:
         ("file:///runs/%00", "plain path"),
         ("file://host/a", "file:///PATH"),
         ("file:///", "file:///PATH"),
-        ("s3://[bucket/a", "is no URL"),
+        ("s3://[bucket/a", "is not a URL"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_the_rule(text: str, rule: str) -> None:

@@ -36,7 +36,7 @@ def test_a_receipt_is_read_and_its_links_are_listed() -> None:
         (("chain", 0, "facts"), {"seed": 1}, "line 1 of the receipt's chain does not follow"),
         (("job", "run"), ["python", "other.py"], "does not have the digest that it names"),
         (("schema",), 2, "its schema is 2"),
-        (("chain",), [], "is no receipt"),
+        (("chain",), [], "is not a receipt"),
     ],
 )
 def test_a_receipt_that_was_changed_is_refused(place: tuple[Any, ...], value: Any, said: str) -> None:

@@ -10,11 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from springtide.core.curves import Curve
-from springtide.core.decisions import Answer, Decision, JobView, Snapshot
+from springtide.core.decisions import Answer, Decide, Decision, JobView, Snapshot
 from springtide.core.devices import Cluster, parse_cluster
 from springtide.core.jobs import Job, JobId, Overhead
 from springtide.policies import POLICIES, decide, find_policy
-from springtide.simulator.engine import Decide
 from springtide.simulator.front import replay
 from springtide.simulator.reports import ReplayRun, SimulationReport
 

@@ -1,4 +1,4 @@
-"""The command `springtide` (short: `tide`): a table of verbs, of which only the one that is run is imported.
+"""The command `springtide` (short: `tide`): a table of verbs; only the one that is run is imported.
 
 A verb is a function of a module, by default `run`; a module with an `app` is a group of sub-commands. Errors of the
 tree in `springtide.errors` end the command with one line on stderr and their own exit code; Ctrl-C ends it with 130.
@@ -122,7 +122,7 @@ def run_for_programs(app: typer.Typer, words: list[str]) -> int:
 
 
 def find_verb(words: list[str]) -> str | None:
-    """The verb that these words run: the first that is no option, if it is one of ours."""
+    """The verb that these words run: the first that is not an option, if it is one of ours."""
     return next((word for word in words if not word.startswith("-")), None)
 
 

@@ -20,9 +20,10 @@ from springtide.errors import JobError
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from springtide.cli.demo_scenario import DemoResult, DemoRun, Show, Tell
+    from springtide.cli.demo_scenario import DemoResult, DemoRun, Show
     from springtide.client.replies import DeviceInfo, JobInfo
     from springtide.control.storage.state_dir import StateDir
+    from springtide.core.shared_types import Tell
 
 SHOWN = ("name", "state", "promised", "promised_finish", "finished_at", "met", "rescales", "faults")
 PREFIX = "springtide-demo-"

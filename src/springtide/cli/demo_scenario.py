@@ -27,6 +27,7 @@ from springtide.client.client import Client
 from springtide.client.replies import DeviceInfo, JobInfo
 from springtide.control.storage.state_dir import StateDir
 from springtide.core.job_states import JobState
+from springtide.core.shared_types import Tell
 from springtide.errors import TrainingError
 from springtide.executors.local.executor import LocalExecutor
 
@@ -84,7 +85,6 @@ class DemoResult:
         return self.job.state is JobState.SUCCEEDED and self.job.met is not False
 
 
-Tell = Callable[[str], None]
 Show = Callable[[list[JobInfo], list[DeviceInfo]], None]
 
 

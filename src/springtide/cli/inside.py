@@ -117,7 +117,7 @@ def look(job: str | None, verb: str) -> "tuple[InsideInfo, MachineInfo]":
 
 
 def find_machine(inside: "InsideInfo", verb: str, here: str) -> "MachineInfo":
-    """The part of a job on this machine; where there is none, who asks is told where to go."""
+    """The part of a job on this machine; where there is none, the error says on which machine it is."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", here).strip("-.") or "host"  # as Ray's nodes are named
     numbered = re.compile(re.escape(plain) + NODE)
     exact = [machine for machine in inside.machines if machine.host in (here, plain)]

@@ -162,7 +162,7 @@ class JobFilter:
 
         for state in self.state:
             if state not in set(JobState):
-                raise InputError(f"--state {state!r} is no state of a job; there are: {', '.join(JobState)}")
+                raise InputError(f"--state {state!r} is not a state of a job; there are: {', '.join(JobState)}")
         for label in self.label:
             if "=" not in label:
                 raise InputError(f"--label {label!r} has no value; write it as NAME=VALUE, as in team=vision")
@@ -312,7 +312,7 @@ def draw_table(jobs: "Sequence[JobInfo]", columns: Sequence[JobColumn], width: i
 
 def top(
     every: float = typer.Option(1.0, min=0.1, help="Seconds between looks."),
-    once: bool = typer.Option(False, "--once", help="Look once and end; also where stdout is no terminal."),
+    once: bool = typer.Option(False, "--once", help="Look once and end; also where stdout is not a terminal."),
     output: OutputOption = OUTPUT,
 ) -> None:
     """Watch jobs and devices until Ctrl-C: slack, the next planned devices, and how long rescales have paused each.

@@ -111,7 +111,7 @@ def read_ids(database: Path) -> set[str]:
 
 
 def check_backup(file: Path) -> None:
-    """Refuse what is no database of ours, or damaged, or of a newer springtide."""
+    """Refuse what is not a database of ours, or damaged, or of a newer springtide."""
     from springtide.control.storage.database.database_checks import find_damage
     from springtide.control.storage.database.migrations import VERSION
 
@@ -119,7 +119,7 @@ def check_backup(file: Path) -> None:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             (version,) = connection.execute("SELECT version FROM schema_version").fetchone()
     except (sqlite3.Error, TypeError) as error:
-        raise InputError(f"{file} is no backup of a springtide database ({error})") from None
+        raise InputError(f"{file} is not a backup of a springtide database ({error})") from None
     damage = find_damage(file)
     if damage:
         raise InputError(f"{file} is damaged ({damage}); restore an older backup")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from springtide.cli.connections import connect_or_start
+from springtide.core.shared_types import Document
 from springtide.errors import InputError, SpringtideError
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from springtide.client.replies import JobInfo
 
 T = TypeVar("T", bound=Callable[..., Any])
-Answer = dict[str, Any]
 MOST_LINES = 1000
 INSTRUCTIONS = """Trains PyTorch scripts with a promised finish. Ask `plan` first: it stores nothing. `submit` answers
 admitted (promised), waitlisted or declined; a declined job has offers, which `accept` takes. `why` explains a job in a
@@ -63,15 +63,15 @@ def tell_errors(tool: T) -> T:
     return call  # type: ignore[return-value]
 
 
-def list_tools(connect: "Callable[[], Client]") -> list[Callable[..., Answer]]:
+def list_tools(connect: "Callable[[], Client]") -> list[Callable[..., Document]]:
     """The verbs that agents have."""
     return [*list_asking_tools(connect), *list_following_tools(connect)]
 
 
-def list_asking_tools(connect: "Callable[[], Client]") -> list[Callable[..., Answer]]:
+def list_asking_tools(connect: "Callable[[], Client]") -> list[Callable[..., Document]]:
     """Asking for promises, and taking offers."""
 
-    def plan(job_file: str, deadline: str | None = None, budget_usd: float | None = None) -> Answer:
+    def plan(job_file: str, deadline: str | None = None, budget_usd: float | None = None) -> Document:
         """What a submission would be told now, without any effect; unknown code is measured first for some seconds.
 
         job_file: path of a job.yaml here. deadline: 45m, 6h or a time with its zone. budget_usd: most dollars.
@@ -96,7 +96,7 @@ def list_asking_tools(connect: "Callable[[], Client]") -> list[Callable[..., Ans
         name: str | None = None,
         settings: list[str] | None = None,
         env: list[str] | None = None,
-    ) -> Answer:
+    ) -> Document:
         """Ask for a promise, and have the job run if it is admitted; a declined one has offers to accept.
 
         settings: other keys of the file, each KEY=VALUE, as in steps=100. env: variables of the job, each NAME=VALUE.
@@ -113,12 +113,12 @@ def list_asking_tools(connect: "Callable[[], Client]") -> list[Callable[..., Ans
             array = client.submit_array(job)
             return {"array": array.id, "name": array.name, "jobs": [describe(one) for one in array.jobs]}
 
-    def accept(job: str, offer: str | None = None) -> Answer:
+    def accept(job: str, offer: str | None = None) -> Document:
         """Take an open offer of a declined job: the one named, or the first."""
         with connect() as client:
             return describe(client.accept(job, offer))
 
-    def cancel(job: str) -> Answer:
+    def cancel(job: str) -> Document:
         """End a job; its last checkpoint stays."""
         with connect() as client:
             return describe(client.cancel(job))
@@ -126,21 +126,21 @@ def list_asking_tools(connect: "Callable[[], Client]") -> list[Callable[..., Ans
     return [plan, submit, accept, cancel]
 
 
-def list_following_tools(connect: "Callable[[], Client]") -> list[Callable[..., Answer]]:
+def list_following_tools(connect: "Callable[[], Client]") -> list[Callable[..., Document]]:
     """Following jobs, and bringing what they made."""
 
-    def jobs(all: bool = False) -> Answer:
+    def jobs(all: bool = False) -> Document:
         """The active jobs, newest first; with `all` those that have ended too."""
         with connect() as client:
             return {"jobs": [describe(job) for job in client.jobs(all)]}
 
-    def why(job: str) -> Answer:
+    def why(job: str) -> Document:
         """Why a job is where it is, and what can be done."""
         with connect() as client:
             told = client.why(job)
         return {"state": str(told.state), "sentence": told.sentence, "facts": list(told.facts), "remedy": told.remedy}
 
-    def wait(job: str, seconds: float = 60.0) -> Answer:
+    def wait(job: str, seconds: float = 60.0) -> Document:
         """The job once it has ended, or as it is after so many seconds (at most 600)."""
         import time
 
@@ -148,7 +148,7 @@ def list_following_tools(connect: "Callable[[], Client]") -> list[Callable[..., 
         with connect() as client:
             return describe(client.wait(job, lambda found: found.ended or time.monotonic() > until_s))
 
-    def logs(job: str, lines: int = 50, pattern: str | None = None) -> Answer:
+    def logs(job: str, lines: int = 50, pattern: str | None = None) -> Document:
         """The last lines that a job printed and recorded; with `pattern`, those in which it is found."""
         from springtide.client.log_streams import LogChoice
 
@@ -156,7 +156,7 @@ def list_following_tools(connect: "Callable[[], Client]") -> list[Callable[..., 
         with connect() as client:
             return {"lines": [line.document for line in client.read_log(job, choice)]}
 
-    def fetch(job: str, out: str, paths: list[str] | None = None) -> Answer:
+    def fetch(job: str, out: str, paths: list[str] | None = None) -> Document:
         """Bring the weights of a job into a folder here, or the files of these paths: output, logs, output/*.png."""
         with connect() as client:
             if paths:
@@ -167,7 +167,7 @@ def list_following_tools(connect: "Callable[[], Client]") -> list[Callable[..., 
     return [jobs, why, wait, logs, fetch]
 
 
-def describe(job: "JobInfo") -> Answer:
+def describe(job: "JobInfo") -> Document:
     """What an agent needs to know of a job."""
     offers = [{"id": one.id, "sentence": one.sentence} for one in job.open_offers]
     return {

@@ -11,7 +11,7 @@ from springtide.errors import InputError
 
 FILES = ("train.py", "model.py", "job.yaml")
 IGNORE_FILE = ".springtideignore"
-IGNORED = """# What is no part of the code, as in .gitignore: it is not sent, and does not make the code unknown.
+IGNORED = """# What is not part of the code, as in .gitignore: it is not sent, and does not make the code unknown.
 *.log
 *.tmp
 nohup.out

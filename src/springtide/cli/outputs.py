@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from springtide.client.replies import RentInfo
 
 INDENT = 2
-WIDE = 160  # characters where the output is no terminal
+WIDE = 160  # characters where the output is not a terminal
 #: What follows a colon and is to be typed.
 COMMAND = re.compile(r"(\w+=\S+ |env |sudo |ssh |source |\S*/)*(springtide|pip|kill|ssh|python\d*|make|curl) ")
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -181,7 +181,7 @@ def print_table(
     width: int = WIDE,
     legend: str = "",
 ) -> None:
-    """A plain table on stdout, so wide where that is no terminal; `empty` where there are no rows.
+    """A plain table on stdout, so wide where that is not a terminal; `empty` where there are no rows.
 
     In a terminal a legend says below it what its words and signs mean.
     """
@@ -193,7 +193,7 @@ def print_table(
         return
     table = Table(box=None, header_style="bold", pad_edge=False, title=title, title_justify="left")
     for heading in headings:
-        table.add_column(heading, overflow="fold")  # a path that is cut is no path
+        table.add_column(heading, overflow="fold")  # a path that is cut is of no use
     for row in listed:
         table.add_row(*make_cells(row))
     print_rich(table, width)
@@ -251,7 +251,7 @@ def make_cells(row: Iterable[str]) -> Iterator["Text"]:
 
 
 def print_rich(drawn: Any, width: int = WIDE) -> None:
-    """Something of rich on stdout, so wide where that is no terminal."""
+    """Something of rich on stdout, so wide where that is not a terminal."""
     from rich.console import Console
 
     Console(width=None if sys.stdout.isatty() else width, highlight=False).print(drawn)

@@ -237,7 +237,7 @@ def find_wheel(given: str | None, from_index: bool) -> str | None:
         return str(newest)
     path = Path(given).resolve()
     if path.suffix != ".whl" or not path.is_file():
-        raise InputError(f"--wheel {given!r} is no wheel that is here; make one with: make wheel (it lies in dist/)")
+        raise InputError(f"--wheel {given!r} is not a wheel that is here; make one with: make wheel (it lies in dist/)")
     return str(path)
 
 

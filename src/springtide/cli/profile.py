@@ -68,7 +68,7 @@ def read_counts(text: str) -> list[int]:
     try:
         counts = sorted({int(part) for part in text.split(",")})
     except ValueError:
-        raise InputError(f"devices {text!r} are no counts; write 1,2,4") from None
+        raise InputError(f"devices {text!r} are not counts; write 1,2,4") from None
     if not counts or counts[0] < 1:
         raise InputError(f"devices {text!r} must be at least 1 each")
     return counts

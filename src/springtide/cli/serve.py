@@ -2,50 +2,59 @@
 
 import json
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
-import typer
-
+from springtide.cli.option_groups import flatten, option
 from springtide.cli.outputs import OUTPUT, OutputOption, tell
 from springtide.cli.ui import open_browser
 
+if TYPE_CHECKING:
+    from springtide.control.scheduling.context import ServerOptions
+    from springtide.control.server import ServerSettings
+    from springtide.control.storage.state_dir import StateDir
 
-def run(
-    host: str = typer.Option("127.0.0.1", help="Address to listen on. Anything else is visible to the network."),
-    port: int = typer.Option(None, min=0, max=65535, help="Default: 8410, or any free one if that is taken."),
-    devices: str = typer.Option(
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """Where the server listens, which devices it has, and where it keeps what it knows."""
+
+    host: str = option("127.0.0.1", "Address to listen on. Anything else is visible to the network.")
+    port: int | None = option(None, "Default: 8410, or any free one if that is taken.", min=0, max=65535)
+    devices: str | None = option(
         None,
-        metavar="SLOTS",
-        help="CPU slots, where there is no GPU: a number, or numbers by type as in 2:cpu,2:cpu-sse41. "
+        "CPU slots, where there is no GPU: a number, or numbers by type as in 2:cpu,2:cpu-sse41. "
         "[dim]Default: the cores[/]",
-    ),
-    nodes: int = typer.Option(
-        1, min=1, help="Cut the devices of each type into this many nodes, so that each can be drained alone."
-    ),
-    policy: str = typer.Option(None, help="Who gets how many devices. [dim]Default: springtide[/]"),
-    engine: str = typer.Option(
-        "local", help="Where jobs run: local, ray (the hosts of a Ray cluster), or fake (nothing really runs)."
-    ),
-    address: str = typer.Option("auto", metavar="HOST:PORT", help="The Ray cluster, for --engine ray."),
-    host_name: list[str] = typer.Option([], help="Further host names by which this server may be called."),
-    cloud: str = typer.Option(
-        None,
-        metavar="NAMES",
-        help="Where a declined job could rent, for its price. [dim]Default: aws,azure,gcp[/]; or none",
-    ),
-    database: str = typer.Option(None, metavar="URL", help="postgresql://... instead of SQLite."),
-    storage: str = typer.Option(
-        None, metavar="URL", help="s3://... or gs://... for checkpoints, outputs and code, instead of this disk."
-    ),
-    keep_orphans: bool = typer.Option(
-        False, "--keep-orphans", help="Serve although the database knows none of the jobs whose folders are here."
-    ),
-    standby: bool = typer.Option(
-        False, "--standby", help="Wait for the end of another server of the same --database, and go on in its place."
-    ),
-    browser: bool = typer.Option(False, "--open", help="Open the board in a browser, signed in."),
-    output: OutputOption = OUTPUT,
-) -> None:
+        metavar="SLOTS",
+    )
+    nodes: int = option(
+        1, "Cut the devices of each type into this many nodes, so that each can be drained alone.", min=1
+    )
+    policy: str | None = option(None, "Who gets how many devices. [dim]Default: springtide[/]")
+    engine: str = option(
+        "local", "Where jobs run: local, ray (the hosts of a Ray cluster), or fake (nothing really runs)."
+    )
+    address: str = option("auto", "The Ray cluster, for --engine ray.", metavar="HOST:PORT")
+    host_name: list[str] = option([], "Further host names by which this server may be called.")
+    cloud: str | None = option(
+        None, "Where a declined job could rent, for its price. [dim]Default: aws,azure,gcp[/]; or none", metavar="NAMES"
+    )
+    database: str | None = option(None, "postgresql://... instead of SQLite.", metavar="URL")
+    storage: str | None = option(
+        None, "s3://... or gs://... for checkpoints, outputs and code, instead of this disk.", metavar="URL"
+    )
+    keep_orphans: bool = option(
+        False, "Serve although the database knows none of the jobs whose folders are here.", "--keep-orphans"
+    )
+    standby: bool = option(
+        False, "Wait for the end of another server of the same --database, and go on in its place.", "--standby"
+    )
+    browser: bool = option(False, "Open the board in a browser, signed in.", "--open")
+
+
+@flatten
+def run(asked: ServeOptions, output: OutputOption = OUTPUT) -> None:
     """Run the platform until Ctrl-C. Jobs go on for ten minutes without a server; `springtide stop` ends all.
 
     Examples:
@@ -56,36 +65,62 @@ def run(
 
       springtide serve --engine ray --address 10.0.0.5:6379
     """
-    from springtide.control.scheduling.context import ServerOptions
-    from springtide.control.server import Listening, ServerSettings, serve
+    from springtide.control.server import serve
     from springtide.control.storage.state_dir import find_home
     from springtide.dashboard.pages import add_pages
+
+    home = find_home()
+    settings = make_settings(asked, home)
+    announcing = partial(announce, home, asked.browser, output)
+    serve(settings, announcing, add_pages, partial(announce_standby, home, output))
+
+
+def make_settings(asked: ServeOptions, home: "StateDir") -> "ServerSettings":
+    """The settings of the server that the options ask for; a policy that is not known is refused."""
+    from springtide.control.server import Listening, ServerSettings
     from springtide.policies import find_policy
 
-    options = ServerOptions(nodes=nodes) if policy is None else ServerOptions(policy=policy, nodes=nodes)
-    if cloud is not None:
-        options = replace(options, clouds=cloud)
-    if storage is not None:
-        options = replace(options, storage=storage)
+    options = choose_options(asked)
     find_policy(options.policy)
-    home = find_home()
-
-    def announce(url: str, link: str) -> None:
-        if output is OutputOption.JSON:
-            print(json.dumps({"schema": 1, "url": url, "home": str(home.root)}), flush=True)
-        tell(f"springtide at {url} (token in {home.token}); Ctrl-C ends the server")
-        tell(f"the board, signed in once within ten minutes: {url}{link} (later: springtide ui)")
-        if browser:
-            # Beside us: a browser in the terminal waits for the page, which nobody serves before this returns.
-            threading.Thread(target=open_browser, args=(url + link,), daemon=True).start()
-
-    def announce_standby(url: str) -> None:
-        if output is OutputOption.JSON:
-            print(json.dumps({"schema": 1, "url": url, "home": str(home.root), "standby": True}), flush=True)
-        tell(f"springtide stands by at {url}; it serves when the active server of this database ends")
-
-    listening = Listening(host, port, tuple(name.lower() for name in host_name))
-    settings = ServerSettings(
-        home, engine, devices, listening, options, database, keep_orphans, standby=standby, address=address
+    listening = Listening(asked.host, asked.port, tuple(name.lower() for name in asked.host_name))
+    return ServerSettings(
+        home,
+        asked.engine,
+        asked.devices,
+        listening,
+        options,
+        asked.database,
+        asked.keep_orphans,
+        standby=asked.standby,
+        address=asked.address,
     )
-    serve(settings, announce, add_pages, announce_standby)
+
+
+def choose_options(asked: ServeOptions) -> "ServerOptions":
+    """What of the server's own options is given here, the rest as it is without them."""
+    from springtide.control.scheduling.context import ServerOptions
+
+    options = ServerOptions(nodes=asked.nodes)
+    if asked.policy is not None:
+        options = replace(options, policy=asked.policy)
+    if asked.cloud is not None:
+        options = replace(options, clouds=asked.cloud)
+    return options if asked.storage is None else replace(options, storage=asked.storage)
+
+
+def announce(home: "StateDir", browser: bool, output: OutputOption, url: str, link: str) -> None:
+    """Say where the server is, and open its board if that was asked for."""
+    if output is OutputOption.JSON:
+        print(json.dumps({"schema": 1, "url": url, "home": str(home.root)}), flush=True)
+    tell(f"springtide at {url} (token in {home.token}); Ctrl-C ends the server")
+    tell(f"the board, signed in once within ten minutes: {url}{link} (later: springtide ui)")
+    if browser:
+        # Beside us: a browser in the terminal waits for the page, which nobody serves before this returns.
+        threading.Thread(target=open_browser, args=(url + link,), daemon=True).start()
+
+
+def announce_standby(home: "StateDir", output: OutputOption, url: str) -> None:
+    """Say that this server waits for the end of another."""
+    if output is OutputOption.JSON:
+        print(json.dumps({"schema": 1, "url": url, "home": str(home.root), "standby": True}), flush=True)
+    tell(f"springtide stands by at {url}; it serves when the active server of this database ends")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from experiments.optimum import Bound
 
     from springtide.core.devices import Cluster
-    from springtide.simulator.batches import TaskResult, Tell
+    from springtide.simulator.batches import TaskResult, TellShare
     from springtide.simulator.reports import SimulationReport
     from springtide.simulator.traces import Trace
 
@@ -114,40 +114,48 @@ def run(
       springtide simulate --cloud aws --points points.csv --steps 90000 --global-batch 256 --deadline 12h
     """
     form.check_writable()
-    loose = {
-        "--policy": policy != DEFAULT_POLICIES,
-        "--cluster": cluster != CLUSTER,
-        "--colocation": colocation is not None,
-    }
     if rental.cloud:
+        loose = {"--policy": policy != DEFAULT_POLICIES, "--cluster": cluster != CLUSTER, "--colocation": colocation}
         of_clusters = [*(name for name, given in loose.items() if given), *list_given(sources, wanted, unsure)]
         refuse_given(of_clusters, "--cloud simulates one job on rented machines and would ignore this; leave it out")
         simulate_rental(rental, traces or (), form)
         return
     rental.check_unused()
+    check_mode(wanted, unsure, colocation)
     from springtide.core.devices import parse_cluster
     from springtide.simulator.front import choose_policies
 
-    if unsure.confidence is not None and not unsure.is_given:
-        raise InputError("--confidence needs something uncertain: --speed-error, --steps-error or --faults")
     names = choose_policies(BORROWER if colocation is not None and policy == DEFAULT_POLICIES else policy)
     machines = parse_cluster(cluster)
     compared = PolicyComparison(load_traces(sources, traces or (), machines), names, machines)
-    if wanted.plot is not None:
-        check_picture(wanted.plot)
     if unsure.is_given:
-        given = [*list_given(wanted), *(["--colocation"] if colocation is not None else [])]
-        refuse_given(given, "--speed-error, --steps-error and --faults go without it; leave one of the two out")
         compare_uncertain(compared, unsure, form)
     elif colocation is None:
         compare_policies(compared, wanted, sources.skip_bad_rows, form)
     else:
+        compare_lent(compared, colocation, form)
+
+
+def check_mode(wanted: CompareOptions, unsure: UncertainOptions, colocation: str | None) -> None:
+    """Refuse what a comparison of this kind would ignore, and a picture that could not be written."""
+    if unsure.is_given:
+        given = [*list_given(wanted), *(["--colocation"] if colocation is not None else [])]
+        refuse_given(given, "--speed-error, --steps-error and --faults go without it; leave one of the two out")
+        return
+    refuse_given(list_given(unsure), "this needs something uncertain: --speed-error, --steps-error or --faults")
+    if colocation is not None:
         refuse_given(list_given(wanted), "--colocation goes without it; leave one of the two out")
-        command = "springtide simulate --colocation KEYS"
-        study = import_experiment("colocation", "clusters that lend their idle devices are studied", command)
-        runs = study.compare(colocation, compared.traces, names, machines)
-        if not form.write({"schema": 1, "runs": [entry.to_json() for entry in runs]}):
-            study.print_borrowings(runs)
+    if wanted.plot is not None:
+        check_picture(wanted.plot)
+
+
+def compare_lent(compared: PolicyComparison, colocation: str, form: OutputForm) -> None:
+    """Run every trace under every policy on what a serving system leaves idle."""
+    command = "springtide simulate --colocation KEYS"
+    study = import_experiment("colocation", "clusters that lend their idle devices are studied", command)
+    runs = study.compare(colocation, compared.traces, compared.policies, compared.cluster)
+    if not form.write({"schema": 1, "runs": [entry.to_json() for entry in runs]}):
+        study.print_borrowings(runs)
 
 
 def compare_policies(compared: PolicyComparison, wanted: CompareOptions, tell_skipped: bool, form: OutputForm) -> None:
@@ -244,8 +252,8 @@ def run_all(compared: PolicyComparison, record: bool, processes: int) -> list["T
 
 
 @contextmanager
-def show_progress() -> Iterator["Tell | None"]:
-    """A progress bar on stderr, or None where stderr is no terminal."""
+def show_progress() -> Iterator["TellShare | None"]:
+    """A progress bar on stderr, or None where stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -374,4 +382,4 @@ LEGEND = {
     "efficiency": "useful part of the device-hours: what the jobs would have taken on one device each",
 }
 ESSENTIAL = 8  # columns that fit into 80 characters
-WIDE = 140  # characters that all columns need; where the output is no terminal nothing is cut
+WIDE = 140  # characters that all columns need; where the output is not a terminal nothing is cut

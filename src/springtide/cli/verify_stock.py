@@ -66,7 +66,7 @@ def verify_stock(
 
 
 def check_choice(options: StockOptions, against: str | None) -> None:
-    """Refuse options of which only one can be meant."""
+    """Refuse options that exclude each other."""
     given = [
         name
         for name, value in (
@@ -177,7 +177,7 @@ def list_notes(verdict: "StockVerdict") -> list[str]:
 
 
 def list_changes(verdict: "StockVerdict") -> list[str]:
-    """In what a run's environment is another than the reference's."""
+    """How a run's environment differs from the reference's."""
     before = verdict.reference.environment
     return [
         f"{outcome.name}: {name} {before.get(name)} -> {value}"

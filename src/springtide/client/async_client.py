@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 from springtide.client.client import FOLLOW_S, RANK_0, Client
 from springtide.client.log_streams import LogChoice, LogLine
 from springtide.client.replies import JobInfo
-from springtide.client.server_line import JobRef
+from springtide.client.server_connection import JobRef
 
 if TYPE_CHECKING:
     from springtide.client.board_replies import BoardInfo

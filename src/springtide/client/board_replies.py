@@ -5,8 +5,9 @@ Instants are seconds since 1970, as in the documents: charts compute with them.
 
 from dataclasses import field
 
-from springtide.client.reply_values import Document, Reply, reply
+from springtide.client.reply_values import Reply, reply
 from springtide.core.job_states import JobState
+from springtide.core.shared_types import Document
 
 
 @reply
@@ -105,7 +106,7 @@ class DeviceCounts(Reply):
     total: int
     held: int
     used: float
-    #: The beginning of the board's past, or later the first instant of which anything is known.
+    #: The beginning of the board's past, or the first instant from which something is known, if that is later.
     used_since_s: float = 0.0
     #: What those held now cost in an hour; None where nothing has a price.
     usd_per_h: float | None = None

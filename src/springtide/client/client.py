@@ -33,10 +33,11 @@ from springtide.client.replies import (
     UserInfo,
     WhyInfo,
 )
-from springtide.client.reply_values import Document, Reply
-from springtide.client.server_line import JobRef, ServerLine, encode, find_error, path_of
+from springtide.client.reply_values import Reply
+from springtide.client.server_connection import JobRef, ServerLine, encode, find_error, path_of
 from springtide.core.archive_format import LIMIT_BYTES, Archive
 from springtide.core.job_states import ACTIVE, JobState
+from springtide.core.shared_types import Document
 from springtide.errors import ArchiveError, InputError, JobError
 
 if TYPE_CHECKING:  # what takes long to import and few methods need
@@ -71,7 +72,7 @@ class Client(ServerLine):
         on_probe: Callable[[JobInfo], None] = lambda job: None,
         key: str | None = None,
     ) -> JobInfo:
-        """Ask for a promise; with `wait`, follows a probe, of which `on_probe` hears, until the answer is there.
+        """Ask for a promise; with `wait`, follows a probe until the answer is there, and tells `on_probe` of it.
 
         A lost answer is asked for again by itself: the request has a `key` (made here if none is given) under which the
         server knows it, so there is one job however often it is sent.
@@ -277,7 +278,9 @@ class Client(ServerLine):
         """What a job has left: `output/...`, `checkpoints/step-.../...` and `logs/...`, by path."""
         found = self.ask("GET", path_of(job, "files"))
         if found["more"]:
-            raise InputError(f"{found['name']} has more than {len(found['files'])} files; have it write an archive")
+            raise InputError(
+                f"{found['name']} has more than {len(found['files'])} files; have the job pack them into one archive"
+            )
         return [KeptFileInfo.read(one) for one in found["files"]]
 
     def fetch_files(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from springtide.client.http_line import HttpLine, HttpResponse, TransportError
+from springtide.client.http_connections import HttpLine, HttpResponse, TransportError
 from springtide.client.replies import CheckpointInfo, KeptFileInfo
 from springtide.errors import InputError, ServerError
 

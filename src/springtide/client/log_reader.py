@@ -10,7 +10,7 @@ from heapq import merge
 from math import inf
 from typing import Any
 
-from springtide.client.http_line import HttpLine, HttpResponse
+from springtide.client.http_connections import HttpLine, HttpResponse
 from springtide.client.log_streams import (
     LogChoice,
     LogKind,

@@ -1,6 +1,6 @@
 """What a job printed and recorded as one stream of lines in the order of time, from the bytes and times of its logs.
 
-Pure: who asks a server for them is the client.
+Pure: the client asks a server for them.
 """
 
 import re
@@ -72,7 +72,7 @@ class LogTimes:
 
 @dataclass(frozen=True, slots=True)
 class LogChoice:
-    """Which lines are wanted: of which ranks (none: all that wrote), how many, since when, and what is in them."""
+    """Which lines are wanted: from these ranks (none: all that wrote), how many, since when, and what is in them."""
 
     ranks: tuple[int, ...] = (0,)
     tail: int | None = None
@@ -91,7 +91,7 @@ def compile_pattern(pattern: str) -> "re.Pattern[str]":
         return re.compile(pattern, re.ASCII if pattern.isascii() else 0)
     except re.error as error:
         raise InputError(
-            f"--grep {pattern!r} is no regular expression: {error}; put \\ before a sign that is meant"
+            f"--grep {pattern!r} is not a regular expression: {error}; put \\ before a sign that is meant"
         ) from None
 
 

@@ -42,7 +42,7 @@ class IgnoreRules:
 def pack(folder: Path, limit_bytes: int = LIMIT_BYTES, without: Path | None = None) -> Archive:
     """The archive of a folder without what is ignored; refused with its five largest files when too large.
 
-    `without` is the job file: it says what to do with the code and is no part of it.
+    `without` is the job file: it says what to do with the code and is not part of it.
     """
     if not folder.is_dir():
         raise ArchiveError(f"workdir {str(folder)!r} is not a folder; give the folder that holds the script")

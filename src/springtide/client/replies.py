@@ -7,8 +7,9 @@ document as it came stays in `.document`. Nothing here talks to a server.
 from dataclasses import field
 from datetime import datetime
 
-from springtide.client.reply_values import Document, Reply, reply
+from springtide.client.reply_values import Reply, reply
 from springtide.core.job_states import ENDED, JobCondition, JobState
+from springtide.core.shared_types import Document
 
 
 @reply
@@ -341,7 +342,7 @@ class NodeInfo(Reply):
 
 @reply
 class ServerInfo(Reply):
-    """What a server is, and how many jobs of which state it holds."""
+    """What a server is, and how many jobs of each state it holds."""
 
     version: str
     policy: str

@@ -11,9 +11,9 @@ from functools import cache
 from types import UnionType
 from typing import Any, NoReturn, Self, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
+from springtide.core.shared_types import Document
 from springtide.errors import ServerError
 
-Document = dict[str, Any]
 Kind = TypeVar("Kind")
 PLAIN = frozenset({str, int, float, bool, type(None)})  # what JSON has itself
 

@@ -13,7 +13,7 @@ from springtide.executors.local.daemon import is_alive, start_detached
 
 START_S = 60.0
 ANSWER_S = 2.0
-PROCESS = "springtide.dashboard.server_process"  # a server with its pages, of which nothing here knows more
+PROCESS = "springtide.dashboard.server_process"  # a server with its pages; nothing here knows more of them
 
 
 def start_background(state_dir: StateDir, arguments: tuple[str, ...] = ()) -> str:

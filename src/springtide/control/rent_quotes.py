@@ -12,19 +12,19 @@ from dataclasses import dataclass, replace
 from datetime import date
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from springtide.control.storage.records import JobRecord, SpeedRecord
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Store
 from springtide.core.job_states import JobState
+from springtide.core.shared_types import Document
 from springtide.errors import CatalogError, InputError, SpringtideError
 from springtide.throughput.tables.points import SUFFIX, Notes, Point, make_layout, read_notes, read_points, thin_sample
 
 if TYPE_CHECKING:
     from springtide.cloud.planner import PlanSearch
 
-Document = dict[str, Any]
 
 CLOUDS = ("aws", "azure", "gcp")
 NOWHERE = "none"

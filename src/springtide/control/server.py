@@ -51,7 +51,7 @@ from springtide.executors.local.paths import try_lock
 from springtide.policies import find_policy
 
 USUAL_PORT = 8410
-# Whoever comes back from the disk waits this long for the interpreter while the other thread computes; 5 ms is usual,
+# A thread that comes back from the disk waits this long for the interpreter while another computes; 5 ms is usual,
 # and a commit comes back several times.
 SWITCH_S = 0.001
 GOODBYE_S = 5
@@ -205,7 +205,7 @@ class Server:
 
 
 def configure(app: Any, options: ServerOptions) -> uvicorn.Config:
-    """How HTTP is spoken: on so many lines, none of which is waited for at the end for long."""
+    """How HTTP is spoken: on so many connections; at the end none is waited for long."""
     lines = bound_lines(options.most_connections, count_waiting(options))
     return uvicorn.Config(
         app,

@@ -101,7 +101,7 @@ def read_document(state_dir: StateDir) -> Any:
 def check_config(origin: str, document: Any) -> ServerConfig:
     """The keys and values of a document, or one error that lists everything wrong with it."""
     if not isinstance(document, dict):
-        raise InputError(f"{origin} is no mapping; write lines such as: policy: springtide")
+        raise InputError(f"{origin} is not a mapping; write lines such as: policy: springtide")
     try:
         return CONFIG.validate_python(document)
     except ValidationError as error:

@@ -54,4 +54,4 @@ def set_up_logging(file: Path | None = None) -> None:
     handler = logging.StreamHandler() if file is None else RotatedLog(file)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # anybody can send what is no HTTP, a line each time
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # anybody can send what is not HTTP, a line each time

@@ -26,7 +26,7 @@ class CheckpointName:
 
 
 def parse_name(text: str) -> CheckpointName | None:
-    """The name that a folder has; None if it is no checkpoint's."""
+    """The name that a folder has; None if it is not a checkpoint's."""
     match = PATTERN.fullmatch(text)
     if match is None:
         return None

@@ -1,7 +1,7 @@
 """How fast a job runs on how many devices.
 
 A `Curve` maps the shares a job may hold to steps per second. It knows nothing of where the numbers come from
-(`throughput/` measures, reads and fits them) nor of which share is wise (policies decide).
+(`throughput/` measures, reads and fits them) nor which share is wise (policies decide).
 """
 
 from bisect import bisect_right
@@ -95,7 +95,7 @@ class Curve:
         return Curve(self.shares[:kept], self.rates[:kept], self.low[:kept])
 
     def only(self, shares: Container[int]) -> "Curve":
-        """This curve at these of its shares, of which there must be some."""
+        """This curve at these of its shares; there must be at least one."""
         kept = [position for position, share in enumerate(self.shares) if share in shares]
         rates, low = (tuple(speeds[position] for position in kept) for speeds in (self.rates, self.low or self.rates))
         return Curve(tuple(self.shares[position] for position in kept), rates, low if self.low else ())

@@ -4,7 +4,7 @@ All values are frozen. Nothing in a Snapshot moves with the clock: progress is k
 a Snapshot costs what changed, not what exists. A Decision is a difference: absent means keep.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
@@ -222,3 +222,7 @@ class Decision:
     wake_at_s: float = inf
     memory: Mapping[str, Any] | None = None
     cache: Any = None
+
+
+#: A policy: what is to be changed now, from what there is.
+Decide = Callable[[float, Snapshot], Decision]

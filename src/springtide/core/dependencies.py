@@ -44,7 +44,7 @@ def judge_end(end: AfterEnd, state: JobState) -> Outcome:
 
 
 def judge_ends(waits: Iterable[tuple[AfterEnd, JobState]]) -> Outcome:
-    """The same for several: one that will never end as wanted decides, then one that has not ended."""
+    """NEVER if any can no longer end as wanted, else WAIT if any has not ended, else GO."""
     judged = {judge_end(end, state) for end, state in waits}
     return Outcome.NEVER if Outcome.NEVER in judged else Outcome.WAIT if Outcome.WAIT in judged else Outcome.GO
 

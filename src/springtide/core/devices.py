@@ -33,7 +33,7 @@ def count_devices(devices: Devices) -> int:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Nodes of one kind: how many, how many devices each, and of which type."""
+    """Nodes of one kind: how many, with how many devices of what type each."""
 
     nodes: int
     devices_per_node: int

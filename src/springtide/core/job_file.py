@@ -256,7 +256,7 @@ class JobFile(JobFileSection):
         """Names of jobs."""
         for name in [value] if isinstance(value, str) else value or ():
             if not name.strip() or len(name) > 200:
-                raise ValueError(f"after: {name!r} is no job; write its name or its id")
+                raise ValueError(f"after: {name!r} is not a job; write its name or its id")
         return value
 
     @field_validator("labels", mode="before")

@@ -19,7 +19,7 @@ class JobState(StrEnum):
 
 
 class JobCondition(StrEnum):
-    """Something that is so beside the state."""
+    """A condition that holds in addition to the state."""
 
     AT_RISK = "at_risk"
     RESCALING = "rescaling"

@@ -35,7 +35,7 @@ def check_url(text: str) -> None:
         parts = urlsplit(text)
         scheme, place, name, password = parts.scheme, parts.netloc, parts.username, parts.password
     except ValueError as error:
-        raise InputError(f"{text!r} is no URL ({error}); write s3://bucket/folder") from None
+        raise InputError(f"{text!r} is not a URL ({error}); write s3://bucket/folder") from None
     if scheme not in SCHEMES:
         raise InputError(f"{text!r} has the scheme {scheme!r}; there are: {', '.join(f'{one}://' for one in SCHEMES)}")
     if name is not None or password is not None:

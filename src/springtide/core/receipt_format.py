@@ -26,7 +26,7 @@ class Verification:
     """That somebody has trained what a receipt is of again, and what came of it."""
 
     holds: bool
-    #: How many digests were compared, of which steps.
+    #: How many digests were compared, and at which steps.
     digests: int
     first_step: int
     last_step: int
@@ -55,7 +55,7 @@ def write_canonical(content: Mapping[str, Any]) -> str:
 
 
 def hash_line(before: str, content: Mapping[str, Any]) -> str:
-    """The hash that a line of this content has after another; `chain` itself is no part of it."""
+    """The hash that a line of this content has after another; `chain` itself is not part of it."""
     plain = {key: value for key, value in content.items() if key != "chain"}
     return hashlib.sha256((before + write_canonical(plain)).encode()).hexdigest()
 
@@ -86,7 +86,7 @@ def read_receipt(text: str, name: str) -> dict[str, Any]:
         lines, told = receipt["chain"], receipt["digest"]
         receipt["job"]["run"], lines[0]["facts"], lines[0]["environment"]
     except (ValueError, LookupError, TypeError) as error:
-        raise InputError(f"{name} is no receipt of a finished job ({type(error).__name__}: {error})") from None
+        raise InputError(f"{name} is not a receipt of a finished job ({type(error).__name__}: {error})") from None
     check_chain(lines)
     if told != digest_receipt(receipt):
         raise InputError(f"{name} does not have the digest that it names; it was changed after it was written")

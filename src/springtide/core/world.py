@@ -24,7 +24,7 @@ ANSWERS = frozenset({Status.ADMITTED, Status.WAITLISTED, Status.DECLINED})
 class World:
     """Unfinished jobs by id in arrival order, and the free devices of each node.
 
-    Whoever has a world reads it and calls its methods; nothing of it is changed from outside. `memory` and `cache` are
+    Its users read it and call its methods; nothing of it is changed from outside. `memory` and `cache` are
     the policy's own, from one decision to the next.
     """
 
@@ -41,11 +41,11 @@ class World:
         self._finished: list[JobId] = []
 
     def mark(self) -> dict[str, Any]:
-        """The world as it is, to come back to by `roll_back`; once."""
+        """A snapshot of the world for one later `roll_back`."""
         return {name: copy(value) if isinstance(value, dict | list) else value for name, value in vars(self).items()}
 
     def roll_back(self, mark: dict[str, Any]) -> None:
-        """Be again as at a mark; only the cache is gone, because whoever failed may have left it half changed."""
+        """Be again as at a mark; only the cache is gone, because a failed policy may have left it half changed."""
         vars(self).update(mark)
         self._cache = None
 
@@ -218,7 +218,7 @@ def check_decision(now_s: float, snapshot: Snapshot, decision: Decision) -> None
         raise PolicyError(f"job {unanswered[0]} has just arrived and gets no answer; every newcomer must get one")
     if decision.allocations:
         check_devices(snapshot, decision)
-    if not decision.wake_at_s > now_s:  # nor is what is no number
+    if not decision.wake_at_s > now_s:  # nor is NaN
         raise PolicyError(f"a policy asks to be woken at {decision.wake_at_s} s, which is not after {now_s} s")
 
 

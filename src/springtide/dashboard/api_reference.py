@@ -6,9 +6,9 @@ code in backticks, as docstrings do.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-Document = dict[str, Any]
+from springtide.core.shared_types import Document
+
 BOUNDS = {
     "minimum": "at least {}",
     "maximum": "at most {}",

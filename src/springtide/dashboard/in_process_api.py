@@ -10,9 +10,8 @@ from fastapi import Request
 
 from springtide.control.api.guard import App, Message, Scope
 from springtide.control.storage.records import UserRecord
+from springtide.core.shared_types import Document
 from springtide.errors import SpringtideError
-
-Document = dict[str, Any]
 
 
 class ApiRefusal(SpringtideError):

@@ -24,7 +24,7 @@ from springtide.simulator.traces import Trace
 
 REFRESH_S = 0.25
 
-Tell = Callable[[str, float], None]  # (what is running, share of all runs that is done)
+TellShare = Callable[[str, float], None]  # (what is running, share of all runs that is done)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,9 @@ def run_task(task: SimulationTask, watchers: Sequence[Observer] = ()) -> TaskRes
     return TaskResult(simulate(task.trace, task.policy, task.cluster, observers), recording)
 
 
-def run_tasks(tasks: Sequence[SimulationTask], processes: int = 1, tell: Tell | None = None) -> Iterator[TaskResult]:
+def run_tasks(
+    tasks: Sequence[SimulationTask], processes: int = 1, tell: TellShare | None = None
+) -> Iterator[TaskResult]:
     """Outcomes in the order of the tasks; `tell` hears of progress."""
     if processes <= 1 or len(tasks) <= 1:
         yield from _run_here(tasks, tell)
@@ -60,13 +62,13 @@ def run_tasks(tasks: Sequence[SimulationTask], processes: int = 1, tell: Tell | 
         yield from _run_apart(tasks, processes, tell)
 
 
-def _run_here(tasks: Sequence[SimulationTask], tell: Tell | None) -> Iterator[TaskResult]:
+def _run_here(tasks: Sequence[SimulationTask], tell: TellShare | None) -> Iterator[TaskResult]:
     for number, task in enumerate(tasks):
         watchers = (_Ticker(tell, _name(task), number, len(tasks), len(task.trace.jobs)),) if tell else ()
         yield run_task(task, watchers)
 
 
-def _run_apart(tasks: Sequence[SimulationTask], processes: int, tell: Tell | None) -> Iterator[TaskResult]:
+def _run_apart(tasks: Sequence[SimulationTask], processes: int, tell: TellShare | None) -> Iterator[TaskResult]:
     for policy in {id(task.policy): task.policy for task in tasks}.values():
         _check_picklable(policy)
     with _open_pool(min(processes, len(tasks))) as pool:
@@ -110,7 +112,7 @@ def _name(task: SimulationTask) -> str:
 class _Ticker(Observer):
     """An Observer that says how many of a run's jobs have been submitted, a few times a second."""
 
-    tell: Tell
+    tell: TellShare
     name: str
     run: int
     runs: int

@@ -5,18 +5,16 @@ once per distinct instant. Nothing is stepped: a job's finish is computed when i
 Where devices are lent by another system, they come and go by a schedule, and who does not leave in time is put off.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple, Protocol
 
-from springtide.core.decisions import Answer, Decision, JobView, Snapshot
+from springtide.core.decisions import Answer, Decide, Decision, JobView
 from springtide.core.devices import Cluster
 from springtide.core.jobs import Job, JobId
 from springtide.core.world import World
-
-Decide = Callable[[float, Snapshot], Decision]
 
 
 class Observer(Protocol):

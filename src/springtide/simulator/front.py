@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
 
-from springtide.core.decisions import Answer, JobView
+from springtide.core.decisions import Answer, Decide, JobView
 from springtide.core.devices import Cluster, parse_cluster
 from springtide.core.jobs import Job, JobId, Overhead
 from springtide.errors import TraceError
 from springtide.policies import POLICIES, Policy, PolicyEntry, decide, find_policy
-from springtide.simulator.engine import Decide, Observer, Simulation
+from springtide.simulator.engine import Observer, Simulation
 from springtide.simulator.reports import MetricsObserver, ReplayRun, SimulationReport, Timing, sum_up
 from springtide.simulator.scenarios import Scenario, load_scenario
 from springtide.simulator.traces import Trace, order_jobs, read_trace

@@ -19,7 +19,7 @@ from springtide.throughput.heterogeneous import Level, LogicalWorkers
 from springtide.throughput.tables.minibatches import COLUMNS, Minibatches, find_minibatches, read_minibatches
 from springtide.throughput.tables.profiles import Profiles, read_each, read_profiles
 
-Speeds = tuple[tuple[int, float], ...]  # (share, steps per second), ascending
+StatedSpeeds = tuple[tuple[int, float], ...]  # (share, steps per second), ascending
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Request:
     deadline_s: float = inf
     model: str = ""
     batch: int = 0
-    speeds: Speeds = ()
+    speeds: StatedSpeeds = ()
     mixes: bool = False  # determinism D2: several device types at once
     preferred: str = ""
     samples: float | None = None

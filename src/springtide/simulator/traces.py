@@ -26,7 +26,7 @@ from springtide.simulator.csv_cells import (
     read_rows,
     read_text,
 )
-from springtide.simulator.scenarios import Request, Scenario, Speeds, WorkerRequest
+from springtide.simulator.scenarios import Request, Scenario, StatedSpeeds, WorkerRequest
 
 # field -> the names its column may have: ElasticFlow's artifact, Microsoft's traces, then our own
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -199,7 +199,7 @@ def _read_deadline(layout: CsvHeader, cells: Sequence[str], submit_s: float) -> 
     return deadline_s
 
 
-def _read_speeds(layout: CsvHeader, cells: Sequence[str]) -> Speeds:
+def _read_speeds(layout: CsvHeader, cells: Sequence[str]) -> StatedSpeeds:
     """The job's own speeds; an empty cell or 0 means that share is not available."""
     speeds = []
     for share, position in layout.speeds:

@@ -18,12 +18,12 @@ from random import Random
 from statistics import NormalDist
 from typing import NamedTuple
 
-from springtide.core.decisions import Decision, JobView, Progress, Promise, Snapshot
+from springtide.core.decisions import Decide, Decision, JobView, Progress, Promise, Snapshot
 from springtide.core.devices import Cluster, NodeGroup
 from springtide.core.jobs import Job, JobId
 from springtide.errors import InputError
 from springtide.placement.type_pools import Pool
-from springtide.simulator.engine import Decide, Observer, Simulation
+from springtide.simulator.engine import Observer, Simulation
 from springtide.simulator.workloads import parse_options
 from springtide.throughput.fault_chances import NO_RESERVE, FaultReserve, find_chance
 

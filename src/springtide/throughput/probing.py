@@ -11,12 +11,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from springtide.core.shared_types import Tell
 from springtide.errors import JobError, ProfileError
 from springtide.throughput.tables.points import Point, make_layout
 
@@ -32,8 +33,6 @@ NOTED = (
     *("steps_per_epoch", "script_steps", "script_batch", "script_logical_workers"),
 )
 START_S = 60.0  # for imports and data, on top of a run's share of the time
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)

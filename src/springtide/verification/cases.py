@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from springtide.errors import JobError
 from springtide.training.group.rosters import parse_size, spread
 
-Mapping = tuple[int, ...]
+WorkerCounts = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Case:
     """One run: the mapping it has from each step on, and the steps at which one of its processes is killed."""
 
     name: str
-    mappings: tuple[tuple[int, Mapping], ...]
+    mappings: tuple[tuple[int, WorkerCounts], ...]
     kills: tuple[int, ...] = ()
     #: Whether stock DistributedDataParallel runs it.
     stock: bool = False

@@ -30,8 +30,7 @@ from springtide.executors.local.processes.worker_processes import STORE, WorkerP
 from springtide.executors.protocol import CheckpointPolicy, Event, Failed, JobSpec, Start
 from springtide.training.settings import Settings
 from springtide.training.state.checkpoints import MANIFEST
-
-Counts = tuple[int, ...]
+from springtide.verification.cases import WorkerCounts
 
 #: Nobody waits for a deadline here, and a job that holds is no job that hangs.
 UNHURRIED = AttemptOptions(patience=Patience(idle_s=3600.0, silent_s=3600.0), init_s=3600.0)
@@ -131,7 +130,7 @@ class ScriptedAttempt(Attempt):
 class ScriptedRun(JobRunner):
     """One run of a job, moved on by whoever waits for something; it decides nothing about sizes, its caller does."""
 
-    def __init__(self, job: ScriptedJob, host: Host, counts: Counts, options: AttemptOptions = UNHURRIED) -> None:
+    def __init__(self, job: ScriptedJob, host: Host, counts: WorkerCounts, options: AttemptOptions = UNHURRIED) -> None:
         self.scripted = job
         self.host = host
         #: What the processes said, each with the moment it was heard (`at_s`).
@@ -189,11 +188,11 @@ class ScriptedRun(JobRunner):
     # For the caller.
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> WorkerCounts:
         """Logical workers per process, in rank order."""
         return self.attempt.roster.counts if self.attempt is not None else ()
 
-    def resize(self, counts: Counts, devices: Sequence[str] | None = None) -> None:
+    def resize(self, counts: WorkerCounts, devices: Sequence[str] | None = None) -> None:
         """Ask for other processes, in place: those on devices that stay run on. `wait_for_resize` sees it done."""
         if self.phase != "running":
             raise RescaleError(f"the job is {self.phase}; it can be resized while it runs, one change after another")
@@ -304,7 +303,7 @@ def find_due(settings: Settings, step: int) -> int:
 
 def follow(
     job: ScriptedJob,
-    sizes: Sequence[tuple[int, Counts]],
+    sizes: Sequence[tuple[int, WorkerCounts]],
     kills: Sequence[int] = (),
     timeout_s: float = 300.0,
     host: Host | None = None,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from springtide.core.shared_types import Tell
 from springtide.errors import JobError, TrainingError
 from springtide.training.settings import NO_TRACKERS, Settings
 from springtide.verification import renumber
@@ -21,7 +22,6 @@ from springtide.verification.scratch_folders import Scratch, make_scratch
 from springtide.verification.scripted_jobs import Host, ScriptedJob, ScriptedRun, follow
 from springtide.verification.verdicts import RunOutcome, are_identical
 
-Tell = Callable[[str], None]
 #: From a number of steps to the cases of a run that long.
 Plan = Callable[[int], Iterable[Case]]
 PATIENCE_S = 600.0

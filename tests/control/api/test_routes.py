@@ -235,7 +235,7 @@ def test_users_see_and_cancel_their_own_jobs_only(server: Server, client: Client
         seen = bob.events()  # its job goes on meanwhile
         assert seen and seen == [event for event in client.events() if event.job == own.id][: len(seen)]
         for act in (bob.users, bob.stop, lambda: bob.put_user("eve")):
-            with pytest.raises(ServerError, match="no admin"):
+            with pytest.raises(ServerError, match="not an admin"):
                 act()
         with pytest.raises(InputError, match="active jobs; the limit is 1"):
             bob.submit(job)

@@ -18,9 +18,8 @@ import pytest
 from sqlalchemy.exc import DBAPIError, OperationalError
 from tests.control.http_servers import connect, run_server, write_project
 
-from springtide.client import server_line
 from springtide.client.client import Client
-from springtide.client.http_line import HttpResponse
+from springtide.client.http_connections import HttpResponse
 from springtide.client.job_folders import load_job
 from springtide.control.api import api, change_routes
 from springtide.control.api.job_data.archive_routes import UploadDesk
@@ -130,7 +129,7 @@ def test_keys_are_a_user_s_own(server: Server, tmp_path: Path) -> None:
 def test_the_client_asks_again_for_an_answer_that_was_lost(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_line, "PAUSES_S", (0.01, 0.02, 0.03))
+    monkeypatch.setattr(server_connection, "PAUSES_S", (0.01, 0.02, 0.03))
     path = write_project(tmp_path / "project")
     with lose_answers(server, 2) as url, Client(url, home=server.settings.state_dir.root) as client:
         job = client.submit(path)
@@ -140,7 +139,7 @@ def test_the_client_asks_again_for_an_answer_that_was_lost(
 def test_the_client_gives_up_in_the_end_and_at_once_where_nobody_listens(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_line, "PAUSES_S", (0.01, 0.02))
+    monkeypatch.setattr(server_connection, "PAUSES_S", (0.01, 0.02))
     path = write_project(tmp_path / "project")
     home = server.settings.state_dir.root
     with (
@@ -228,7 +227,7 @@ def test_only_admins_see_what_was_put_aside(server: Server) -> None:
         (kept,) = client.ask("GET", "/api/v1/quarantine")["quarantine"]
         assert json.dumps(kept).isascii() and kept["kind"] == "event:warned" and "ud800" in kept["body"]
         assert client.server().document["quarantined"] == 1
-    with connect(server, token) as bob, pytest.raises((InputError, ServerError), match="no admin"):
+    with connect(server, token) as bob, pytest.raises((InputError, ServerError), match="not an admin"):
         bob.ask("GET", "/api/v1/quarantine")
 
 
@@ -342,7 +341,7 @@ def test_what_was_stored_is_not_called_a_failure_because_it_cannot_be_read(
         (stored,) = server.store.list_jobs()
         told = reply.json()
         assert (reply.status_code, told["unknown"], told["job"]) == (503, True, stored.id)
-        assert f"it was done, and job {stored.id} stored" in told["error"]["sentence"]
+        assert f"it was done and job {stored.id} is stored" in told["error"]["sentence"]
         with connect(server) as client:
             ended = client.http.post(f"/api/v1/jobs/{stored.id}/cancel")
         assert (ended.status_code, ended.json()["job"]) == (503, stored.id)
@@ -430,7 +429,7 @@ def test_a_node_that_was_drained_is_not_told_that_nothing_was_done(
         reply = client.http.post(f"/api/v1/nodes/{node}/{verb}", json={"grace": "1s"})
         told = reply.json()
         assert (reply.status_code, told.get("unknown")) == (503, True), reply.text
-        assert "it was done, and" in told["error"]["sentence"]
+        assert "it was done and" in told["error"]["sentence"]
         assert client.ask("GET", "/api/v1/nodes")["devices"][0]["state"] != ("ready" if verb == "drain" else "drained")
 
 

@@ -22,7 +22,7 @@ def test_any_key_is_changed_where_it_is_submitted() -> None:
         (["deadline"], [], "--set 'deadline' must be KEY=VALUE"),
         (["deadlin=2h"], [], "unknown key 'deadlin'; did you mean 'deadline'?"),
         (["deadline=soon"], [], "deadline 'soon' is not a span"),
-        (["run.a=1"], [], "run is no mapping"),
+        (["run.a=1"], [], "run is not a mapping"),
         (["devices=[1"], [], "--set devices is not YAML"),
         ([], ["LR"], "--env 'LR' must be NAME=VALUE"),
         ([], ["LD_PRELOAD=x"], "LD_PRELOAD is reserved"),

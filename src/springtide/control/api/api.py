@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from springtide.control.api import documents
 from springtide.control.api.histories import Histories, RecentJobs
@@ -27,11 +27,11 @@ from springtide.control.scheduling.submissions import find_checkpoint
 from springtide.control.storage.job_snapshot import JobSnapshot
 from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord, UserRecord
 from springtide.core.job_states import JobState
+from springtide.core.shared_types import Document
 from springtide.errors import ConflictError, MissingError, UnavailableError
 
 T = TypeVar("T")
 logger = logging.getLogger("springtide.control")
-Document = dict[str, Any]
 ANSWER_S = 30.0  # that a request waits for the reconciler
 #: Which of several jobs of one name a user means who wants to do this.
 FITS: Mapping[str, Callable[[JobRecord], bool]] = {"resume": can_resume, "release": can_release}
@@ -73,12 +73,12 @@ class Api:
 
     @contextmanager
     def telling(self, what: str, job_id: str = "", array_id: str = "") -> Iterator[None]:
-        """While what was done and stored is read again: an error is no failure of what was asked, and says so."""
+        """While what was done and stored is read again: an error then is not a failure of the request, and says so."""
         try:
             yield
         except Exception as error:
             logger.exception("what was stored of %s cannot be read", what)
-            sentence = f"it was done, and {what} stored; only what came of it cannot be read now; ask again"
+            sentence = f"it was done and {what} is stored, but the result cannot be read right now; ask again"
             raise UnavailableError(sentence, unknown=True, job_id=job_id, array_id=array_id) from error
 
     async def call(self, function: Callable[[], T]) -> T:

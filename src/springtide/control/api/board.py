@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
-from typing import Any
 
 from springtide.control.api import documents
 from springtide.control.api.board_sources import BoardSources
@@ -18,15 +17,15 @@ from springtide.control.storage.records import JobRecord, OfferRecord
 from springtide.core.durations import show_span
 from springtide.core.job_states import JobState
 from springtide.core.moments import tell_moments
+from springtide.core.shared_types import Document
 from springtide.core.timelines import leave_free
 
-Document = dict[str, Any]
 NAMED_RISKS = 2  # that the sentence names
 MOST_HELPS = 4
 
 
 class JobGroup(StrEnum):
-    """What a job needs of whoever looks, in the order in which they are shown."""
+    """What a job needs of its reader, in the order in which the groups are shown."""
 
     AT_RISK = "at_risk"  # an open promise in danger
     PROMISED = "promised"

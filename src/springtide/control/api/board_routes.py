@@ -1,7 +1,7 @@
 """Routes for those who look at the whole: the board, speeds, reports, and what was predicted of a job."""
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse
@@ -11,12 +11,12 @@ from springtide.control.api.api import Api
 from springtide.control.api.board_sources import BoardSources
 from springtide.control.api.reports import speed_documents
 from springtide.control.api.reports.promise_reports import write_report
-from springtide.control.api.requests import JobRef
+from springtide.control.api.requests import JobInPath
 from springtide.control.scheduling import nodes
 from springtide.control.scheduling.differences import PlanDifference, Standing
 from springtide.control.storage.records import UserRecord
+from springtide.core.shared_types import Document
 
-Document = dict[str, Any]
 MOST_PAST_S = 7 * 86400.0
 MOST_ENDED = 500  # jobs that ended, on one board
 MOST_CODES = 1000  # jobs whose speeds are told
@@ -88,7 +88,7 @@ def add_history_routes(app: FastAPI, api: Api) -> None:
     """What came of one job, and what was predicted of it."""
 
     @app.get("/api/v1/jobs/{job}/predictions", tags=["jobs"])
-    def list_predictions(request: Request, job: JobRef) -> Document:
+    def list_predictions(request: Request, job: JobInPath) -> Document:
         """When a job was expected to end, as seen at each instant at which that moved.
 
         `late_s` is the same at the speeds that its promise counts on: the slow end of what is known.
@@ -101,7 +101,7 @@ def add_history_routes(app: FastAPI, api: Api) -> None:
         return documents.write_list("predictions", told)
 
     @app.get("/api/v1/jobs/{job}/history", tags=["jobs"])
-    def show_history(request: Request, job: JobRef) -> Document:
+    def show_history(request: Request, job: JobInPath) -> Document:
         """How many devices a job has held since when: pairs of an instant and a number; and its speeds by share.
 
         `speeds` were measured; `predicted_speeds` are what the model of speeds makes of them on every number of devices

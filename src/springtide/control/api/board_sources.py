@@ -11,7 +11,7 @@ from springtide.control.storage.records import JobRecord, OfferRecord, Predictio
 
 @dataclass(frozen=True, slots=True)
 class BoardSources:
-    """All that a board is made of: jobs, of which the reader sees some, their past, and the devices."""
+    """All that a board is made of: jobs (the reader may know some of them), their past, and the devices."""
 
     now_s: float
     since_s: float

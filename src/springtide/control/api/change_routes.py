@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
@@ -12,7 +12,7 @@ from springtide.control.api import documents
 from springtide.control.api.api import Api
 from springtide.control.api.board_routes import write_differences
 from springtide.control.api.job_data.user_turns import NotBegunError, UserThreads
-from springtide.control.api.requests import AcceptBody, IdempotencyKey, JobRef, PlanBody, ResumeBody, SubmitBody
+from springtide.control.api.requests import AcceptBody, IdempotencyKey, JobInPath, PlanBody, ResumeBody, SubmitBody
 from springtide.control.scheduling.loop.calls import SAFE_AGAIN, UNDONE
 from springtide.control.scheduling.submissions import Submission, name_keyed, name_keyed_array
 from springtide.control.storage.places.storage_checks import check_job_storage
@@ -20,9 +20,9 @@ from springtide.control.storage.records import UserRecord
 from springtide.core.job_file import JobFile
 from springtide.core.job_states import JobState
 from springtide.core.locations import is_url
+from springtide.core.shared_types import Document
 from springtide.errors import InputError, UnavailableError
 
-Document = dict[str, Any]
 STORAGE_S = 25.0  # for storage that a job names to answer
 
 
@@ -73,7 +73,7 @@ def add_submission_routes(app: FastAPI, api: Api) -> None:
         array_id = name_keyed_array(user.id, idempotency_key) if idempotency_key is not None else ""
         with naming("array", array_id=array_id):
             ids = await api.call(partial(api.operations.submit_array, submission))
-        with api.telling(f"jobs {', '.join(ids)}"):
+        with api.telling(f"the array of jobs {', '.join(ids)}"):
             records = [api.reload(job_id) for job_id in ids]
             answer = documents.write_array(records, api.now_s())
         is_open = any(record.state is JobState.PROBING for record in records)
@@ -110,31 +110,31 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
     """Changing jobs."""
 
     @app.post("/api/v1/jobs/{job}/hold", tags=["jobs"])
-    async def hold_job(request: Request, job: JobRef) -> Document:
+    async def hold_job(request: Request, job: JobInPath) -> Document:
         """Let a job wait until it is released; one that runs is checkpointed."""
         user: UserRecord = request.state.user
         record = api.find_job(job, user, alone=True)
         return await api.change(record, lambda: api.operations.hold(record.id, user.name))
 
     @app.post("/api/v1/jobs/{job}/release", tags=["jobs"])
-    async def release_job(request: Request, job: JobRef, body: ResumeBody | None = None) -> Document:
+    async def release_job(request: Request, job: JobInPath, body: ResumeBody | None = None) -> Document:
         """Let a held job go."""
         return await let_go(api, request.state.user, job, body, "release")
 
     @app.post("/api/v1/jobs/{job}/cancel", tags=["jobs"])
-    async def cancel_job(request: Request, job: JobRef) -> Document:
+    async def cancel_job(request: Request, job: JobInPath) -> Document:
         """End a job for good; its last checkpoint stays."""
         user: UserRecord = request.state.user
         record = api.find_job(job, user, alone=True)
         return await api.change(record, lambda: api.operations.cancel(record.id, user.name))
 
     @app.post("/api/v1/jobs/{job}/resume", tags=["jobs"])
-    async def resume_job(request: Request, job: JobRef, body: ResumeBody | None = None) -> Document:
+    async def resume_job(request: Request, job: JobInPath, body: ResumeBody | None = None) -> Document:
         """Let a paused, cancelled or failed job go on from its last checkpoint, if it has one."""
         return await let_go(api, request.state.user, job, body, "resume")
 
     @app.post("/api/v1/jobs/{job}/accept", tags=["jobs"])
-    async def accept_offer(request: Request, job: JobRef, body: AcceptBody) -> Document:
+    async def accept_offer(request: Request, job: JobInPath, body: AcceptBody) -> Document:
         """Take an open offer; it is checked once more."""
         record = api.find_job(job, request.state.user)
         return await api.change(record, lambda: api.operations.accept(record.id, body.offer))

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
-from typing import Any
 
 from springtide.control.api.board_sources import BoardSources
 from springtide.control.api.histories import Track
+from springtide.core.shared_types import Document
 
-Document = dict[str, Any]
 #: From when to when, the job's id if the reader may know it, and its name.
 Held = tuple[float, float, str | None, str]
 HIDDEN = "another user's job"

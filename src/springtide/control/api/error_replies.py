@@ -39,9 +39,9 @@ SENTENCES = {
 
 
 def check_admin(user: UserRecord) -> None:
-    """Refuse who is no admin."""
+    """Refuse a user who is not an admin."""
     if not user.admin:
-        raise ForbiddenError(f"user {user.name} is no admin; ask one")
+        raise ForbiddenError(f"user {user.name} is not an admin; ask one")
 
 
 STATUSES: dict[type[SpringtideError], int] = {

@@ -196,7 +196,7 @@ def tell_facts(record: JobRecord, events: list[EventRecord], now_s: float) -> tu
     kinds = {"grows", "shrinks", "moves", "placed", "suspended", "faulted", "at_risk", "missed", "lost", "warned"}
     last = [event for event in events if event.kind in kinds][-3:]
     told: list[tuple[float, str]] = []
-    if record.active and record.sentence and not record.missed:  # what was promised is no fact any more once missed
+    if record.active and record.sentence and not record.missed:  # what was promised is not a fact any more once missed
         answered_s = record.submitted_s if record.answered_s is None else record.answered_s
         told.append((answered_s, tell_answer(record, now_s)))
     told += [(event.at_s, f"{show_span(max(0.0, now_s - event.at_s))} ago: {event.sentence}") for event in last]

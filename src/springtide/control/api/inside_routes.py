@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 
 from springtide.control.api.api import Api
-from springtide.control.api.requests import JobRef
+from springtide.control.api.requests import JobInPath
 from springtide.control.scheduling.instructions import make_spec
 from springtide.control.storage.records import JobRecord, UserRecord
 from springtide.errors import ConflictError
@@ -24,7 +24,7 @@ def add_inside_routes(app: FastAPI, api: Api) -> None:
     """Looking inside running jobs."""
 
     @app.get("/api/v1/jobs/{job}/inside", tags=["jobs"])
-    async def look_inside(request: Request, job: JobRef) -> dict[str, Any]:
+    async def look_inside(request: Request, job: JobInPath) -> dict[str, Any]:
         """The folder, variables (secrets too) and processes of a running job, for its owner only."""
         record = check_inside(api.find_job(job, request.state.user), request.state.user)
         running = await api.call(api.reconciler.executor.running)

@@ -1,6 +1,6 @@
 """Lists of jobs as bytes, written once for all who ask the same at a time.
 
-Whoever asks while a page is being written gets the next one, so nobody reads what was so before they asked; only the
+A request that comes while a page is being written gets the next one, so none is answered with an older state; only the
 spans that count from now may be `FRESH_S` old. One page is written at a time: however many people read, the reconciler
 shares the interpreter with one of them.
 """

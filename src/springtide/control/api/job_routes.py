@@ -1,19 +1,19 @@
 """Routes that read jobs: lists, one job, why it is where it is, and what happened to it."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import FastAPI, Query, Request, Response
 
 from springtide.control.api import documents, explanations
 from springtide.control.api.api import Api
 from springtide.control.api.reports.chances import tell_chance
-from springtide.control.api.requests import MOST_NUMBER, JobRef, Number
+from springtide.control.api.requests import MOST_NUMBER, JobInPath, Number
 from springtide.control.notices.notice_decisions import tell_failure
 from springtide.control.storage.job_snapshot import JobQuery
 from springtide.control.storage.records import JobRecord, UserRecord
 from springtide.core.job_states import ACTIVE, JobState
+from springtide.core.shared_types import Document
 
-Document = dict[str, Any]
 RECENT_EVENTS = 200  # of a job, to say why it is where it is
 MOST_UNTOLD = 3  # notices that have not arrived
 
@@ -29,14 +29,14 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         before: Annotated[int | None, Query(ge=0, le=MOST_NUMBER)] = None,
     ) -> Response:
-        """Jobs, newest first; a user who is no admin sees their own."""
+        """Jobs, newest first; a user who is not an admin sees their own."""
         asker: UserRecord = request.state.user
         owner = None if asker.admin else asker.id
         page = await api.pages.read(JobQuery(frozenset(state or ()), owner, limit, before, user, without_probes=True))
         return Response(page, media_type="application/json")
 
     @app.get("/api/v1/jobs/{job}", tags=["jobs"])
-    def show_job(request: Request, job: JobRef, to: Literal["resume", "release"] | None = None) -> Document:
+    def show_job(request: Request, job: JobInPath, to: Literal["resume", "release"] | None = None) -> Document:
         """One job; of several with one name, one with which can be done what is said (`to`), if there is any."""
         record = api.find_job(job, request.state.user, to=to)
         chance = api.judge_promise(record)
@@ -46,13 +46,13 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
         }
 
     @app.get("/api/v1/jobs/{job}/why", tags=["jobs"])
-    def explain_job(request: Request, job: JobRef) -> Document:
+    def explain_job(request: Request, job: JobInPath) -> Document:
         """Why a job is where it is."""
         return tell_why(api, api.find_job(job, request.state.user), request.state.user)
 
     @app.get("/api/v1/jobs/{job}/events", tags=["jobs"])
     def list_job_events(
-        request: Request, job: JobRef, after: Number = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 1000
+        request: Request, job: JobInPath, after: Number = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 1000
     ) -> Document:
         """What happened to a job, oldest first."""
         record = api.find_job(job, request.state.user)

@@ -9,7 +9,7 @@ from springtide.core.job_file import JobFile
 
 MOST_NUMBER = 2**53
 
-JobRef = Annotated[str, Path(max_length=200, description="An id, a name, or the beginning of either.")]
+JobInPath = Annotated[str, Path(max_length=200, description="An id, a name, or the beginning of either.")]
 Hash = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
 UserName = Annotated[str, Path(pattern="^[a-z_][a-z0-9_-]{0,31}$")]
 Number = Annotated[int, Query(ge=0, le=MOST_NUMBER)]

@@ -5,7 +5,7 @@ with documents.
 """
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 from fastapi import FastAPI
 
@@ -31,8 +31,8 @@ from springtide.control.api.sessions import Pulse, Sessions, read_cookie
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.storage.archives import find_most_body
 from springtide.control.storage.records import UserRecord
+from springtide.core.shared_types import Document
 
-Document = dict[str, Any]
 #: What adds pages for browsers to an application: they call it for its documents, and sign people in. It says what the
 #: guard must know of them.
 AddPages = Callable[[FastAPI, Sessions, Pulse], PageRules]

@@ -1,8 +1,8 @@
 """What a running control plane is made of: staged records, the world, the state directory, the clock, options."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from springtide.control.clock import Clock
 from springtide.control.prices import PriceTable
@@ -10,10 +10,8 @@ from springtide.control.scheduling.live_world import PlatformWorld
 from springtide.control.scheduling.speeds import find_torch_version
 from springtide.control.storage.staging import Staging
 from springtide.control.storage.state_dir import StateDir
-from springtide.core.decisions import Decision, Snapshot
 
 #: A policy as the reconciler asks it: placed and checked.
-Decide: TypeAlias = Callable[[float, Snapshot], Decision]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,13 @@ from typing import Any
 
 from springtide.control.clock import ClockSource
 from springtide.control.scheduling import effects, live_jobs, nodes, sentences, speeds, transitions
-from springtide.control.scheduling.context import Decide
 from springtide.control.scheduling.live_world import PlatformWorld, find_rate
 from springtide.control.scheduling.loop import outside_load
 from springtide.control.scheduling.transitions import Ending
 from springtide.control.storage.records import EventRecord, JobRecord, SpeedRecord
 from springtide.control.storage.staging import Effects, Staging
 from springtide.control.storage.state_dir import StateDir
-from springtide.core.decisions import Progress
+from springtide.core.decisions import Decide, Progress
 from springtide.core.durations import show_span
 from springtide.core.job_states import JobState
 from springtide.core.jobs import JobId, Purpose
@@ -345,7 +344,7 @@ class EventHandler:
     def follow_probe(self, record: JobRecord) -> None:
         """Measure a job on a further device type that is free now, or put it before the policy.
 
-        A type of which no device is free is not waited for: the job is promised nothing there.
+        A type without a free device is not waited for: the job is promised nothing there.
         """
         staging, world = self.staging, self.world
         transitions.end_probe(staging, world, record.id)
@@ -415,8 +414,8 @@ class EventHandler:
         return max(now_s - age_s, record.settled_s, record.submitted_s)
 
 
-def list_unmeasured(record: JobRecord, measured: live_jobs.Speeds, world: PlatformWorld) -> tuple[str, ...]:
-    """The device types that a job may use, on which it was not measured, and of which a device is free."""
+def list_unmeasured(record: JobRecord, measured: live_jobs.SpeedsByType, world: PlatformWorld) -> tuple[str, ...]:
+    """The device types that a job may use, was not measured on, and that have a free device."""
     free = {device_type for device_type, mask in zip(world.cluster.node_types, world.free_masks, strict=True) if mask}
     allowed = live_jobs.list_device_types(record, world.inventory)
     return tuple(device_type for device_type in allowed if device_type in free and device_type not in measured)

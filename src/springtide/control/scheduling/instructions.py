@@ -51,8 +51,7 @@ def make_spec(record: JobRecord, state_dir: StateDir, run_as: str | None, scratc
 
 
 def find_code_folder(record: JobRecord, state_dir: StateDir, run_as: str | None) -> Path:
-    """Where a job runs: in its code, or in the copy of it that its setup has changed, of which there is one for each
-    code, setup and user."""
+    """Where a job runs: in its code, or in the copy that its setup has changed, one for each code, setup and user."""
     job = record.spec
     if not job.setup_lines:
         return state_dir.code / record.archive

@@ -167,7 +167,7 @@ def _list_levels(ascending: Sequence[float]) -> tuple[tuple[float, float], ...]:
 
 
 def make_inventory(device_type: str, names: Iterable[str], nodes: int = 1) -> Inventory:
-    """Devices of one type, as one node or cut into several of consecutive devices, each of which can be drained."""
+    """Devices of one type, as one node or cut into several of consecutive devices that can each be drained."""
     devices = tuple(names)
     if nodes > len(devices):
         raise ClusterError(f"{len(devices)} devices cannot be cut into {nodes} nodes; a node needs at least one")

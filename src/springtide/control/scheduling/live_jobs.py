@@ -39,16 +39,16 @@ USUAL_PAUSE_S = 1.0
 STARTUP_MARGIN = 1.5
 SAME = 0.05  # speeds this close are the same: no plan is made anew for less
 
-Speeds = Mapping[str, SpeedRecord]  # by device type
+SpeedsByType = Mapping[str, SpeedRecord]  # by device type
 
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
     """What is known of a job: its speed on the device types it may use, its total work, its logical workers."""
 
-    speeds: Speeds
+    speeds: SpeedsByType
     #: The types on which a speed was measured.
-    measured: Speeds
+    measured: SpeedsByType
     steps: int | None
     workers: int | None
     #: Whether plans add a margin, because somewhere no whole epoch has been seen.
@@ -60,7 +60,7 @@ class JobFacts:
         return bool(self.measured) and self.steps is not None
 
 
-def look_up(record: JobRecord, speeds: Mapping[str, Speeds], inventory: Inventory) -> JobFacts:
+def look_up(record: JobRecord, speeds: Mapping[str, SpeedsByType], inventory: Inventory) -> JobFacts:
     """What is known of a job, by its record and by the speeds of its code (`speeds` are by the keys of all code)."""
     seen = speeds[record.speed_key]
     known = {one: seen[one] for one in list_device_types(record, inventory) if one in seen}
@@ -79,7 +79,7 @@ def needs_probe(record: JobRecord, facts: JobFacts) -> bool:
     return record.deadline_s is not None and record.spec.elastic and not facts.is_complete
 
 
-def find_held(record: JobRecord, speeds: Mapping[str, Speeds], inventory: Inventory) -> SpeedRecord:
+def find_held(record: JobRecord, speeds: Mapping[str, SpeedsByType], inventory: Inventory) -> SpeedRecord:
     """What is known of a job's speed on the devices it holds (if they are of several types, on the first)."""
     held = next(iter(inventory.count_types(record.devices)), record.first_device_type or inventory.device_types[0])
     known = speeds[record.speed_key].get(held)
@@ -105,7 +105,7 @@ def list_shares(
     return {device_type: shares for device_type, shares in found.items() if shares}
 
 
-def build_job(record: JobRecord, speeds: Mapping[str, Speeds], inventory: Inventory) -> Job:
+def build_job(record: JobRecord, speeds: Mapping[str, SpeedsByType], inventory: Inventory) -> Job:
     """The job as policies see it, with what is known now."""
     return make_job(record, look_up(record, speeds, inventory), inventory)
 
@@ -238,7 +238,7 @@ def fix_share(job: Job, mix: Mix) -> Job:
     return replace(job, curve=curve, typed=None if job.typed is None else TypedCurves({device_type: curve}))
 
 
-def plan_overhead(speeds: Speeds) -> Overhead:
+def plan_overhead(speeds: SpeedsByType) -> Overhead:
     """Seconds that a start and a change of devices cost a plan: the most on any type."""
     measured = speeds.values()
     if not measured:
@@ -249,7 +249,7 @@ def plan_overhead(speeds: Speeds) -> Overhead:
 
 
 def find_curves(
-    job: JobFile, shares: Mapping[str, tuple[int, ...]], measured: Speeds, promised: bool
+    job: JobFile, shares: Mapping[str, tuple[int, ...]], measured: SpeedsByType, promised: bool
 ) -> dict[str, Curve]:
     """The speeds that a plan may count on, by type.
 
@@ -321,7 +321,7 @@ class AskedBlend:
         return self.model.rate(mix) / self.margin if sum(mix.values()) in self.shares else 0.0
 
 
-def blend_types(curves: Mapping[str, Curve], known: Speeds, workers: int, asked: tuple[int, ...]) -> AskedBlend:
+def blend_types(curves: Mapping[str, Curve], known: SpeedsByType, workers: int, asked: tuple[int, ...]) -> AskedBlend:
     """The speed on several types at once, of a job with these speeds on each alone."""
     expected = {device_type: expect_along(known.get(device_type), curve) for device_type, curve in curves.items()}
     margins = [
@@ -345,7 +345,7 @@ def deal_workers(typed: TypedCurves | None, inventory: Inventory, names: Sequenc
     return tuple(left[inventory.types_by_name[name]].pop(0) for name in names)
 
 
-def learn_mix(known: Speeds, workers: int, mix: Mix, steps: int, seconds: float) -> dict[str, SpeedRecord]:
+def learn_mix(known: SpeedsByType, workers: int, mix: Mix, steps: int, seconds: float) -> dict[str, SpeedRecord]:
     """The records of those types of a mix whose speed explains why its steps took as long as they did.
 
     What one device of the type would take for all workers is noted like a measurement of share 1.
@@ -373,7 +373,7 @@ def expect_rates(speed: SpeedRecord | None, curve: Curve) -> dict[int, float]:
     return dict(zip(expected.shares, expected.rates, strict=True))
 
 
-def expect_mix(known: Speeds, typed: TypedCurves, mix: Mix) -> float:
+def expect_mix(known: SpeedsByType, typed: TypedCurves, mix: Mix) -> float:
     """Expected steps per second on devices of one type or several."""
     if len(mix) == 1:
         ((device_type, share),) = mix.items()
@@ -386,7 +386,7 @@ def expect_mix(known: Speeds, typed: TypedCurves, mix: Mix) -> float:
 
 
 def predict(
-    record: JobRecord, view: JobView, speeds: Mapping[str, Speeds], world: PlatformWorld, now_s: float
+    record: JobRecord, view: JobView, speeds: Mapping[str, SpeedsByType], world: PlatformWorld, now_s: float
 ) -> float | None:
     """When a job is expected to end, at the speeds that were seen; None while nobody can say."""
     if view.job.purpose is Purpose.PROBE or record.total_steps is None:
@@ -411,7 +411,7 @@ def expect_slowdown(record: JobRecord, view: JobView, world: PlatformWorld) -> f
     return inventory.find_slowdown(device_type, view.job.curve.shares[0])
 
 
-def expect(known: Speeds, view: JobView, only: str) -> tuple[float, dict[int, float]]:
+def expect(known: SpeedsByType, view: JobView, only: str) -> tuple[float, dict[int, float]]:
     """Expected steps per second on what a job holds, and by share of what its plan holds ready.
 
     That is what was seen, not what a plan dares to count on. `only` is the device type where there is but one.

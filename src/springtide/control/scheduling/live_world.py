@@ -102,7 +102,7 @@ class PlatformWorld(LiveWorld):
             self.paces.clear()
 
     def note_away(self, away: frozenset[str]) -> None:
-        """Go on with the same devices, of which those on these nodes can start nothing now."""
+        """Go on with the same devices; those on these nodes can start nothing now."""
         self.inventory = replace(self.inventory, away=away & {*self.inventory.nodes})
 
     def let_stand(self, job_id: JobId, now_s: float) -> None:

@@ -2,8 +2,8 @@
 
 The device-seconds that may be outstanding are limited. Outstanding is what is still planned for a user's promised jobs
 and reserved offers, and the fewest that all their other jobs, best effort too, still need; it comes back as jobs end. A
-job is measured by the fewest device-seconds on which it can be done; one of which nobody
-knows how much work it is counts as all that is left, so there is one of these at a time.
+job is measured by the fewest device-seconds on which it can be done. A job of unknown work counts as all that is left,
+so there is one of these at a time.
 """
 
 from collections.abc import Iterator

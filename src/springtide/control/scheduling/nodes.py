@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from springtide.control.scheduling import offers, transitions
-from springtide.control.scheduling.context import Decide
 from springtide.control.scheduling.instructions import make_stop
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import build_job
@@ -23,7 +22,7 @@ from springtide.control.scheduling.sentences import name_node
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects, Staging
 from springtide.control.storage.state_dir import StateDir
-from springtide.core.decisions import Decision, JobView, Progress, Promise, Status
+from springtide.core.decisions import Decide, Decision, JobView, Progress, Promise, Status
 from springtide.core.durations import show_span
 from springtide.core.job_states import JobState
 from springtide.core.jobs import JobId

@@ -12,7 +12,7 @@ from springtide.core.jobs import Job
 
 LONGEST_OFFER_FACTOR = 4096.0
 PRECISION = 0.02  # offers are found to this share of the span from now
-FEWEST_WORK_SHARE = 0.05  # less of the work than this is no offer
+FEWEST_WORK_SHARE = 0.05  # less of the work than this is not offered
 # A deadline later than the earliest by this and by the time the offer stays open: it still holds when taken last.
 OFFER_MARGIN = 1.02
 MOST_EXPIRY_S = 600.0

@@ -163,7 +163,7 @@ class Operations:
     def resume(self, job_id: str, step: int, secrets: Mapping[str, str] | None = None) -> None:
         """Let a paused, cancelled or failed job go on from its last checkpoint; it is answered anew.
 
-        The step of that is found by whoever asks (`submissions.find_checkpoint`): no folder is looked into here. Its
+        The caller finds the step of that (`submissions.find_checkpoint`): no folder is looked into here. Its
         secrets were deleted when it ended, so they come along again. A budget that was spent counts anew.
         """
         context, staging, world = (

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from springtide.control.clock import ClockSource
 from springtide.control.notices.notice_decisions import decide_notices
 from springtide.control.scheduling import nodes, sentences, transitions, waiting
-from springtide.control.scheduling.context import Context, Decide, ServerOptions
+from springtide.control.scheduling.context import Context, ServerOptions
 from springtide.control.scheduling.effects import follow_decision
 from springtide.control.scheduling.events import EventHandler, Lap
 from springtide.control.scheduling.inventory import Inventory
@@ -40,7 +40,7 @@ from springtide.control.storage.database.databases import is_unavailable
 from springtide.control.storage.staging import Staging, StagingMark
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Store
-from springtide.core.decisions import Decision, Status
+from springtide.core.decisions import Decide, Decision, Status
 from springtide.core.job_states import ENDED
 from springtide.core.jobs import Job, Purpose
 from springtide.errors import SpringtideError, StateError
@@ -55,7 +55,7 @@ IDLE_POLL_S = 0.5
 AUDIT_S = 2.0  # between comparisons of what should run with what does
 MOST_DECISIONS = 3  # in one step: the second reserves devices for an offer, the third acts on one taken at once
 TIMERS_S = 0.5  # between looks at deadlines, offers and budgets
-MOST_LAG_S = 2.0  # of a step's time behind the clock
+MOST_LAG_S = 2.0  # how far a step's time may lag behind the clock (see read_clock)
 FAILURES = "policy_failures"  # the fact that counts them
 UNANSWERED_S = 2.0  # after which an executor that was asked counts as lost; a new agent is there by then
 MOST_QUARANTINED = 1000  # looked at for what was put aside before
@@ -220,7 +220,7 @@ class Reconciler:
         self.read_clock()
         calls, answers = self.calls.take(first), list[CallReply]()
         try:
-            # a look at the executor is a hand-over to another thread and back: who asks does not wait for the next one
+            # a look at the executor is a hand-over to another thread and back: a request does not wait for the next one
             is_fresh = first is not None and time.monotonic() - self._read_s < POLL_S
             heard = Heard() if is_fresh else self.read_executor()
             heard, self.refused = replace(heard, refused=self.refused), []
@@ -309,7 +309,7 @@ class Reconciler:
             return None
 
     def read_clock(self) -> None:
-        """Let the time be what it is now, for all that a step does; it never goes back.
+        """Fix the time of this step; everything in it sees the same instant, and it never goes back.
 
         The first step after the instant that the policy asked for is taken as of that instant, as in the simulator:
         policies that work in rounds know their boundaries by it.
@@ -413,8 +413,9 @@ class Reconciler:
         return decision
 
     def bear_failure(self, error: Exception) -> None:
-        """No decision could be made, or stored: say so; jobs keep what they hold, newcomers wait, and it is asked again
-        soon.
+        """Record that no decision could be made or stored.
+
+        Jobs keep their devices, newcomers wait, and the policy is asked again shortly.
         """
         staging, now_s, policy = self.context.staging, self.now_s, self.context.options.policy
         sentence = sentences.tell_policy_failure(policy, error)

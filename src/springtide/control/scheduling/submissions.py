@@ -93,7 +93,7 @@ def open_record(context: Context, submission: Submission) -> tuple[JobRecord, Re
 def find_submitter(store: Store, submission: Submission) -> UserRecord | None:
     """Who submits, as they are now; None only where there are no users: else their job would be the server's own.
 
-    Between the look at a token and this a slow body or storage may have come, and an admin.
+    Since the token was checked, a slow upload may have passed, and an admin may have removed the user.
     """
     user = store.find_owner(submission.owner) if submission.owner else store.find_user(submission.user)
     if user is None and (submission.owner or store.users()):

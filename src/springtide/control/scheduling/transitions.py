@@ -371,7 +371,7 @@ def pause(staging: Staging, world: PlatformWorld, job_id: str, reason: str, sent
 
 
 def hold(staging: Staging, world: PlatformWorld, job_id: str, finished: bool, why: str) -> None:
-    """Put a job aside of which something cannot be taken in: it checkpoints and waits for its owner.
+    """Put aside a job that told something unacceptable: it checkpoints and waits for its owner.
 
     One that has finished stays finished: only what it said at its end is not known.
     """

@@ -145,7 +145,7 @@ def check_array(staging: Staging, world: PlatformWorld, record: JobRecord) -> bo
 
 
 def judge_arrays(staging: Staging, world: PlatformWorld, answers: Iterable[tuple[JobId, Answer]]) -> bool:
-    """Decline the arrays of which one job is not promised by a decision; returns whether there was any."""
+    """Decline each array that has a job which a decision does not promise; returns whether there was any."""
     changed = False
     for job_id, answer in answers:
         record = staging.jobs.get(job_id)

@@ -42,5 +42,5 @@ def set_key(document: dict[str, Any], path: list[str], value: Any, key: str) -> 
         return kept if value is None else {**kept, first: value}
     inner = document.get(first, {})
     if not isinstance(inner, dict):
-        raise JobError(f"--set {key}: {first} is no mapping, so it has no {'.'.join(rest)}; set {first} whole")
+        raise JobError(f"--set {key}: {first} is not a mapping, so it has no {'.'.join(rest)}; set {first} whole")
     return {**document, first: set_key(inner, rest, value, key)}

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from springtide.core.shared_types import Document
 from springtide.errors import InputError
 
-Document = dict[str, Any]
 Name = Annotated[str, Field(max_length=64)]
 MOST_POINTS_BYTES = 1 << 20
 PACKAGED_DEVICES = 8  # on a node of the packaged tables

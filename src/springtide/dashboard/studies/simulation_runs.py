@@ -4,9 +4,9 @@ import tempfile
 from base64 import b64encode
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from springtide.core.devices import Cluster, parse_cluster
+from springtide.core.shared_types import Document
 from springtide.dashboard.studies.simulation_study import SimulationBody
 from springtide.errors import InputError
 from springtide.simulator.batches import SimulationTask, TaskResult, mute_solvers, run_tasks
@@ -16,7 +16,6 @@ from springtide.simulator.traces import Trace, read_trace
 from springtide.simulator.workloads import draw_trace, parse_workload
 from springtide.throughput.overheads import parse_overhead
 
-Document = dict[str, Any]
 MOST_JOBS = 5000
 CELLS = 240  # in which the devices held are averaged for the picture
 

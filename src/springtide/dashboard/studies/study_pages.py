@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
+from springtide.core.shared_types import Document
 from springtide.dashboard import rendering
 from springtide.dashboard.in_process_api import InProcessApi, open_api
 from springtide.dashboard.posted_forms import read_pairs
@@ -18,7 +19,6 @@ from springtide.errors import InputError, SpringtideError
 from springtide.policies import POLICIES
 
 Fields = dict[str, Any]
-Document = dict[str, Any]
 SIMULATE = {
     "synthetic": "jobs=200,gap=600,seed=0",
     "trace": "",

@@ -1,16 +1,14 @@
 """The API of studies: what `springtide simulate` and `springtide plan --cloud` answer, computed by the server."""
 
 from base64 import b64decode
-from typing import Any
 
 from fastapi import FastAPI
 from fastapi.responses import Response
 
+from springtide.core.shared_types import Document
 from springtide.dashboard.studies.rental_study import RentalBody
 from springtide.dashboard.studies.simulation_study import SimulationBody
 from springtide.dashboard.studies.study_runner import StudyRunner
-
-Document = dict[str, Any]
 
 
 def add_study_routes(app: FastAPI) -> None:

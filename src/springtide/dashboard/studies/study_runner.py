@@ -7,11 +7,10 @@ import sys
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
 
+from springtide.core.shared_types import Document
 from springtide.errors import InputError, StateError
 
-Document = dict[str, Any]
 WALL_S = 120.0
 WAITING = 4  # that may wait for their turn
 KEPT = 16

@@ -6,19 +6,17 @@ to the pool that suits it best and, if it is declined there, to the next; a job 
 not started changes to a pool where it could start at once. Once started, a job stays, at level D2 too.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from springtide.core.decisions import Answer, Changes, Decision, JobView, Promise, Snapshot, Status
+from springtide.core.decisions import Answer, Changes, Decide, Decision, JobView, Promise, Snapshot, Status
 from springtide.core.devices import Cluster, Devices, count_devices
 from springtide.core.jobs import JobId
 from springtide.core.world import reallocate
 from springtide.placement.type_pools import Pool, pools_of
 from springtide.policies.common.answers import WELCOME
 from springtide.policies.common.gangs import round_share
-
-Decide = Callable[[float, Snapshot], Decision]
 
 MEMORY = "pools"  # key in a policy's memory: {device type: what its pool remembers}
 MEMBERS = "members"  # key in the memory: {job: pool} of those that have not started

@@ -8,17 +8,16 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from springtide.core.shared_types import Tell
 from springtide.errors import SpringtideError
 from springtide.training.group.rosters import spread
 from springtide.verification.cases import Case, plan_rescale
 from springtide.verification.verify import Proof, VerifiedScript, verify
-
-Tell = Callable[[str], None]
 
 SCRIPT = Path(__file__).with_name("proof_training.py")
 WORKERS, STEPS, KILL_AT = 4, 12, 6

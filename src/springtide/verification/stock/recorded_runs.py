@@ -9,10 +9,11 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from springtide.core.shared_types import Tell
 from springtide.errors import JobError, TrainingError
 from springtide.verification.scratch_folders import Scratch, make_scratch
 from springtide.verification.stock.step_recordings import StepRecording, read_shim_files
@@ -22,8 +23,6 @@ TURN_S = 0.1
 TELL_EVERY_S = 10.0
 GRACE_S = 15.0
 SHOWN_LINES = 15
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from springtide.core.shared_types import Tell
 from springtide.errors import TrainingError
 from springtide.verification.stock.recording_compare import (
     Parting,
@@ -17,7 +18,6 @@ from springtide.verification.verdicts import RunOutcome, are_identical
 
 #: Records a command once.
 Recorder = Callable[[Sequence[str]], StepRecording]
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)

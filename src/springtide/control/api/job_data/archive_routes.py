@@ -1,11 +1,10 @@
-"""Uploads of code. Whoever sends slowly keeps nobody else waiting: what is bounded for all is only the unpacking."""
+"""Uploads of code. A slow upload keeps no other waiting: what is bounded for all is only the unpacking."""
 
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from fastapi import FastAPI, Request
 
@@ -14,9 +13,9 @@ from springtide.control.api.job_data.user_turns import UserTurns
 from springtide.control.api.requests import Hash
 from springtide.control.storage.archives import check_room, find_need, take_upload
 from springtide.control.storage.places.stored_code import keep_code
+from springtide.core.shared_types import Document
 from springtide.errors import MissingError
 
-Document = dict[str, Any]
 UPLOADS_OF_EACH = 2  # at a time of one user; each may fill the disk with an archive of the largest size
 UNPACKED_AT_ONCE = 8
 

@@ -51,7 +51,7 @@ class FilePartResponse(StreamingResponse):
         self.part = part
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it; an object of a store is no file that the kernel knows."""
+        """Send it; an object of a store is not a file that the kernel knows."""
         if ZERO_COPY not in scope.get("extensions", {}) or not isinstance(self.file, io.BufferedReader):
             await super().__call__(scope, receive, send)
             return

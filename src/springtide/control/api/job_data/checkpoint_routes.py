@@ -8,13 +8,13 @@ from fastapi.responses import StreamingResponse
 from springtide.control.api import documents
 from springtide.control.api.api import Api
 from springtide.control.api.job_data.byte_ranges import send_file
-from springtide.control.api.requests import MOST_NUMBER, JobRef
+from springtide.control.api.requests import MOST_NUMBER, JobInPath
 from springtide.control.storage import saved_checkpoints
 from springtide.control.storage.records import JobRecord, UserRecord
 from springtide.control.storage.saved_checkpoints import MANIFEST, SavedCheckpoint
 from springtide.errors import ConflictError, MissingError
 
-Step = Annotated[int, Path(ge=0, le=MOST_NUMBER)]
+StepInPath = Annotated[int, Path(ge=0, le=MOST_NUMBER)]
 FileName = Annotated[str, Path(max_length=100, pattern=saved_checkpoints.NAME.pattern)]
 
 
@@ -22,7 +22,7 @@ def add_checkpoint_routes(app: FastAPI, api: Api) -> None:
     """Reading checkpoints."""
 
     @app.get("/api/v1/jobs/{job}/checkpoints", tags=["jobs"])
-    def list_job_checkpoints(request: Request, job: JobRef) -> dict[str, Any]:
+    def list_job_checkpoints(request: Request, job: JobInPath) -> dict[str, Any]:
         """The checkpoints of a job that are on disk, newest first; the newest of a finished job is its result."""
         record = find_own(api, job, request.state.user)
         found = saved_checkpoints.list_checkpoints(api.context.state_dir, record.id)
@@ -30,7 +30,7 @@ def add_checkpoint_routes(app: FastAPI, api: Api) -> None:
         return {"job": record.id, "name": record.name, **listed}
 
     @app.get("/api/v1/jobs/{job}/checkpoints/{step}/{file}", tags=["jobs"], response_class=StreamingResponse)
-    def read_checkpoint_file(request: Request, job: JobRef, step: Step, file: FileName) -> StreamingResponse:
+    def read_checkpoint_file(request: Request, job: JobInPath, step: StepInPath, file: FileName) -> StreamingResponse:
         """A file of a checkpoint. `Range: bytes=N-` gives it from byte N on, to go on where one broke off."""
         record = find_own(api, job, request.state.user)
         checkpoint = saved_checkpoints.read_checkpoint(api.context.state_dir, record.id, step)

@@ -11,7 +11,7 @@ from springtide.control.api import documents
 from springtide.control.api.api import Api
 from springtide.control.api.job_data.byte_ranges import find_range, send_file, send_range
 from springtide.control.api.job_data.log_routes import stream_log
-from springtide.control.api.requests import JobRef
+from springtide.control.api.requests import JobInPath
 from springtide.control.storage import job_files, job_logs
 from springtide.control.storage.job_files import KeptFile
 from springtide.control.storage.records import JobRecord
@@ -25,7 +25,7 @@ def add_file_routes(app: FastAPI, api: Api) -> None:
     """Reading what jobs have left."""
 
     @app.get("/api/v1/jobs/{job}/files", tags=["jobs"])
-    def list_files(request: Request, job: JobRef) -> dict[str, Any]:
+    def list_files(request: Request, job: JobInPath) -> dict[str, Any]:
         """What a job has left: `output/...`, `checkpoints/step-.../...` and `logs/...`, by path."""
         record = api.find_job(job, request.state.user)
         kept = job_files.list_kept(api.context.state_dir, record.id, record.spec.checkpoint.dir is None)
@@ -33,7 +33,7 @@ def add_file_routes(app: FastAPI, api: Api) -> None:
         return {"job": record.id, "name": record.name, **listed, "more": kept.more}
 
     @app.get("/api/v1/jobs/{job}/files/{path:path}", tags=["jobs"], response_class=StreamingResponse)
-    def read_file(request: Request, job: JobRef, path: FilePath) -> Response:
+    def read_file(request: Request, job: JobInPath, path: FilePath) -> Response:
         """A file of a job. `Range: bytes=N-` or `bytes=N-M` gives a part of it, `If-Match` only its listed version."""
         record = api.find_job(job, request.state.user)
         return send_kept(api, record, check_path(record, path), request)
@@ -52,7 +52,7 @@ def check_path(record: JobRecord, path: str) -> PurePosixPath:
     if parts[0] not in (job_files.OUTPUT, job_files.CHECKPOINTS, job_files.LOGS) or len(parts) < 2:
         raise MissingError(f"{record.name} has no file {path!r}; list them with: springtide ls {record.name}")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise MissingError(f"{path!r} is no path of a job's file; list them with: springtide ls {record.name}")
+        raise MissingError(f"{path!r} is not the path of a job's file; list them with: springtide ls {record.name}")
     if parts[0] == job_files.CHECKPOINTS and record.spec.checkpoint.dir is not None:
         raise ConflictError(
             f"the job file of {record.name} says checkpoint.dir: {record.spec.checkpoint.dir}; take its checkpoints "
@@ -89,7 +89,7 @@ def send_kept(api: Api, record: JobRecord, path: PurePosixPath, request: Request
 
 
 def check_version(request: Request, path: PurePosixPath, version: str) -> None:
-    """Refuse a file that has changed since it was listed, if that matters to who asks."""
+    """Refuse a file that has changed since it was listed, if the request minds."""
     expected = request.headers.get("if-match")
     if expected is not None and expected.strip('"') != version:
         raise ConflictError(f"{str(path)!r} has changed since it was listed; list it again")

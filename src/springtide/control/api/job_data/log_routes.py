@@ -10,7 +10,7 @@ from fastapi.responses import Response, StreamingResponse
 from springtide.control.api import documents
 from springtide.control.api.api import Api
 from springtide.control.api.job_data.byte_ranges import CHUNK_BYTES, find_range, send_range
-from springtide.control.api.requests import JobRef, Number
+from springtide.control.api.requests import JobInPath, Number
 from springtide.control.storage import job_logs
 from springtide.control.storage.job_logs import RankLog
 
@@ -22,7 +22,7 @@ def add_log_routes(app: FastAPI, api: Api) -> None:
     """Reading logs and metrics."""
 
     @app.get("/api/v1/jobs/{job}/logs", tags=["jobs"])
-    def read_logs(request: Request, job: JobRef, rank: Rank = 0, offset: Number = 0, tail: Tail = None) -> Any:
+    def read_logs(request: Request, job: JobInPath, rank: Rank = 0, offset: Number = 0, tail: Tail = None) -> Any:
         """What a rank wrote, from an offset on, or its last lines; an offset stays good when files rotate.
 
         `first_offset` is where the log begins: what came before it is no longer kept.
@@ -40,7 +40,7 @@ def add_log_routes(app: FastAPI, api: Api) -> None:
         }
 
     @app.get("/api/v1/jobs/{job}/logs/text", tags=["jobs"], response_class=StreamingResponse)
-    def read_log_text(request: Request, job: JobRef, rank: Rank = 0) -> Response:
+    def read_log_text(request: Request, job: JobInPath, rank: Rank = 0) -> Response:
         """The bytes that a rank wrote and that are kept. `Range: bytes=N-` or `bytes=N-M` gives a part of them."""
         record = api.find_job(job, request.state.user)
         with job_logs.open_log(api.context.state_dir, record.id, rank) as log:
@@ -50,21 +50,21 @@ def add_log_routes(app: FastAPI, api: Api) -> None:
         return send_range(stream_log(api, record.id, rank, part.start, part.stop), part, end, wanted is not None)
 
     @app.get("/api/v1/jobs/{job}/logs/times", tags=["jobs"])
-    def read_log_times(request: Request, job: JobRef, rank: Rank = 0, offset: Number = 0) -> Response:
+    def read_log_times(request: Request, job: JobInPath, rank: Rank = 0, offset: Number = 0) -> Response:
         """When what a rank wrote came: pairs of an offset (8 bytes) and a Unix time (a double), little-endian."""
         record = api.find_job(job, request.state.user)
         with job_logs.open_log(api.context.state_dir, record.id, rank) as log:
             return Response(b"".join(log.stamps(offset)), media_type="application/octet-stream")
 
     @app.get("/api/v1/jobs/{job}/attempts", tags=["jobs"])
-    def list_attempts(request: Request, job: JobRef) -> dict[str, Any]:
+    def list_attempts(request: Request, job: JobInPath) -> dict[str, Any]:
         """The starts, resizes and ends of a job's processes, oldest first, those of its probe included."""
         record = api.find_job(job, request.state.user)
         return documents.write_list("attempts", map(asdict, job_logs.read_notes(api.context.state_dir, record.id)))
 
     @app.get("/api/v1/jobs/{job}/metrics", tags=["jobs"])
     def read_metrics(
-        request: Request, job: JobRef, after_step: Number = 0, offset: Number = 0, tail: Tail = None
+        request: Request, job: JobInPath, after_step: Number = 0, offset: Number = 0, tail: Tail = None
     ) -> dict[str, Any]:
         """What `run.log` recorded, across all resumes; where `more` is true, go on with `next_offset`."""
         record = api.find_job(job, request.state.user)

@@ -15,7 +15,7 @@ from springtide.control.api.guard import Refused
 from springtide.control.storage.records import UserRecord
 
 T = TypeVar("T")
-TURN_S = 30.0  # that whoever has as many as they may have waits for one to end
+TURN_S = 30.0  # that a user with as many as allowed waits for one to end
 AGAIN_S = 5.0
 
 

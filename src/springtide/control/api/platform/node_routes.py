@@ -1,7 +1,5 @@
 """The nodes of a platform: their devices, and whether they take work."""
 
-from typing import Any
-
 from fastapi import FastAPI, Request
 
 from springtide.control.api import documents
@@ -10,8 +8,7 @@ from springtide.control.api.error_replies import check_admin
 from springtide.control.api.requests import DrainBody
 from springtide.control.scheduling import nodes
 from springtide.core.durations import parse_span
-
-Document = dict[str, Any]
+from springtide.core.shared_types import Document
 
 
 def add_node_routes(app: FastAPI, api: Api) -> None:
@@ -32,7 +29,7 @@ def add_node_routes(app: FastAPI, api: Api) -> None:
         check_admin(request.state.user)
         grace_s = parse_span(body.grace, "grace")
         await api.call(lambda: api.operations.drain(node, grace_s))
-        with api.telling(f"what becomes of node {node}"):
+        with api.telling(f"the change of node {node}"):
             return {"schema": 1, "node": node, "state": api.describe_node(node), "grace_s": grace_s}
 
     @app.post("/api/v1/nodes/{node}/undrain", tags=["server"])
@@ -40,5 +37,5 @@ def add_node_routes(app: FastAPI, api: Api) -> None:
         """Let a drained node take work again."""
         check_admin(request.state.user)
         await api.call(lambda: api.operations.undrain(node))
-        with api.telling(f"what becomes of node {node}"):
+        with api.telling(f"the change of node {node}"):
             return {"schema": 1, "node": node, "state": api.describe_node(node)}

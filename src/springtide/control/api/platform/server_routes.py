@@ -1,6 +1,6 @@
 """The server itself: whether it is well, its events, what was put aside, and its end."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
@@ -13,8 +13,7 @@ from springtide.control.api.platform.prometheus import write_metrics
 from springtide.control.api.requests import Number
 from springtide.control.storage.records import UserRecord
 from springtide.core.job_file import build_schema
-
-Document = dict[str, Any]
+from springtide.core.shared_types import Document
 
 
 def add_health_routes(app: FastAPI, api: Api) -> None:

@@ -1,7 +1,7 @@
 """Routes of what was used, of projects, and of what was told."""
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import FastAPI, Query, Request
 
@@ -9,12 +9,11 @@ from springtide.control.api import documents
 from springtide.control.api.api import Api
 from springtide.control.api.error_replies import check_admin
 from springtide.control.api.reports.usage_reports import UsageGroup, add_up, list_running
-from springtide.control.api.requests import JobRef, ProjectBody, UserName
+from springtide.control.api.requests import JobInPath, ProjectBody, UserName
 from springtide.control.storage.records import ProjectRecord, UserRecord
 from springtide.core.durations import parse_span
+from springtide.core.shared_types import Document
 from springtide.errors import ConflictError, MissingError
-
-Document = dict[str, Any]
 
 
 def add_usage_routes(app: FastAPI, api: Api) -> None:
@@ -24,7 +23,7 @@ def add_usage_routes(app: FastAPI, api: Api) -> None:
     def show_usage(
         request: Request, by: UsageGroup = UsageGroup.USER, since: Annotated[str, Query(max_length=64)] = "7d"
     ) -> Document:
-        """Device-hours, money and promises of a span up to now; a user who is no admin sees their own."""
+        """Device-hours, money and promises of a span up to now; a user who is not an admin sees their own."""
         asker: UserRecord = request.state.user
         owner, now_s = None if asker.admin else asker.id, api.now_s()
         since_s = now_s - parse_span(since, "since")
@@ -71,7 +70,7 @@ def add_usage_routes(app: FastAPI, api: Api) -> None:
         return {"schema": 1, "removed": name}
 
     @app.get("/api/v1/jobs/{job}/notices", tags=["jobs"])
-    def list_notices(request: Request, job: JobRef) -> Document:
+    def list_notices(request: Request, job: JobInPath) -> Document:
         """What was told of a job, or is to be, and what went wrong with it."""
         record = api.find_job(job, request.state.user)
         return documents.write_list("notices", map(documents.write_notice, api.store.notices(record.id)))

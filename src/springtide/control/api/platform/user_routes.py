@@ -1,7 +1,6 @@
 """Users, their limits and their tokens, for admins; and links that sign a browser in."""
 
 from dataclasses import replace
-from typing import Any
 
 from fastapi import FastAPI, Request
 
@@ -12,9 +11,8 @@ from springtide.control.api.guard import check_run_as, hash_token, make_token
 from springtide.control.api.requests import UserBody, UserName
 from springtide.control.storage.records import UserRecord
 from springtide.control.storage.store import Store
+from springtide.core.shared_types import Document
 from springtide.errors import ConflictError, MissingError
-
-Document = dict[str, Any]
 
 
 def check_still_admin(store: Store, asker: UserRecord) -> None:
@@ -68,5 +66,5 @@ def add_user_routes(app: FastAPI, api: Api) -> None:
 
     @app.post("/api/v1/links", tags=["users"], status_code=201)
     def make_link(request: Request) -> Document:
-        """A link that signs a browser in as who asks, once, within ten minutes."""
+        """A link that signs a browser in as the user of this token, once, within ten minutes."""
         return {"schema": documents.SCHEMA, "path": api.sessions.make_link(request.state.user)}

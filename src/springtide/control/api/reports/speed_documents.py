@@ -1,14 +1,13 @@
 """What is known of the speed of a job's code: as measured, and as predicted on every number of devices it may hold."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import UNCOUNTED, list_shares, look_up
 from springtide.control.scheduling.speeds import plan_curve, predict_rates
 from springtide.control.storage.records import JobRecord, SpeedRecord
+from springtide.core.shared_types import Document
 
-Document = dict[str, Any]
 MOST_NAMES = 5  # of jobs with the same code
 FEW_SHARES = 8  # that a table tells all of
 
@@ -51,7 +50,7 @@ def write_predicted(record: JobRecord, speeds: Iterable[SpeedRecord], inventory:
 
 
 def choose_shown(shares: tuple[int, ...], *others: int) -> tuple[int, ...]:
-    """The shares of which a table tells: powers of two, the largest, and others that matter, where there are many."""
+    """The shares that a table shows: powers of two, the largest, and others that matter, where there are many."""
     if len(shares) <= FEW_SHARES:
         return shares
     return tuple(one for one in shares if one & (one - 1) == 0 or one == shares[-1] or one in others)

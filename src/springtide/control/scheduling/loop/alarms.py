@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import inf
 
-LEAD_S = 0.1  # before an instant that the policy asked for, it is asked too
+LEAD_S = 0.1  # the policy is also asked this long before the instant it named
 RETRY_S = 1.0  # after a policy has failed it is asked again, after twice as long each time it fails again
 MOST_RETRY_S = 60.0
 

@@ -23,7 +23,7 @@ class BadSteps:
     count: int = 0
 
     def note(self, error: Exception) -> float:
-        """Log a failure, whole if it is another than the last, else in a line a minute; returns how long to wait."""
+        """Log a failure, with traceback if it is new, else at most one line a minute; returns how long to wait."""
         why, now_s = show_safely(error), time.monotonic()
         pause_s, self.pause_s, self.count = self.pause_s, min(2 * self.pause_s, MOST_PAUSE_S), self.count + 1
         if why != self.told:

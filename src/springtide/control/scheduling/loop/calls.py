@@ -1,7 +1,7 @@
 """What other threads hand to the reconciler's thread and wait for: functions, and where their values go.
 
-Whoever waits is told a value, an error that had no effect, or `UnavailableError`: that nothing was done, or that nobody
-can say yet.
+A waiting thread is told a value, an error that had no effect, or `UnavailableError`: nothing was done, or nobody can
+say yet.
 """
 
 import queue
@@ -23,7 +23,7 @@ Call: TypeAlias = tuple[Callable[[], Any], "Future[Any]"]
 
 @dataclass(frozen=True, slots=True)
 class CallReply:
-    """A value, or an error to raise, for whoever waits."""
+    """A value, or an error to raise, for the thread that waits."""
 
     future: "Future[Any]"
     value: Any
@@ -31,7 +31,7 @@ class CallReply:
     is_final: bool = False
 
     def give(self) -> None:
-        """Let whoever waits have it."""
+        """Let the waiting thread have it."""
         if isinstance(self.value, BaseException):
             self.future.set_exception(self.value)
         else:
@@ -51,7 +51,7 @@ class CallQueue:
         return future
 
     def wake(self) -> None:
-        """Let whoever waits for calls go on without one."""
+        """Let the thread that waits for calls go on without one."""
         self.waiting.put(None)
 
     def wait(self, wait_s: float) -> Call | None:

@@ -1,8 +1,8 @@
 """Decisions that fail again and again in the same place: is one newcomer why? Then it is held, and others go on.
 
-It is looked for in trials that are rolled back: with which newcomers, from the oldest on, does a decision first fail?
-Only one that fails where another would not is to blame; an array counts as one. A policy that fails by itself, with any
-newcomer at all, or sometimes, costs nobody their place.
+The cause is looked for in trials that are rolled back: with which newcomers, from the oldest on, does a decision first
+fail? A newcomer is to blame only if the decision succeeds with others in its place; an array counts as one. A policy
+that fails by itself, with any newcomer at all, or sometimes, costs nobody their place.
 """
 
 import logging
@@ -34,16 +34,16 @@ Newcomer = tuple[str, ...]
 
 @dataclass(slots=True)
 class DecisionFailures:
-    """How often in a row decisions have failed in the same place, and at which number it is looked for the reason."""
+    """How often in a row decisions have failed in the same place, and at which count to look for the cause."""
 
     place: tuple[object, ...] = ()
     count: int = 0
     look_at: int = FAILURES_IN_A_ROW
-    newest: str | None = None  # who came last when it was looked for the reason; None: it was not
+    newest: str | None = None  # the last newcomer when the cause was looked for; None: it has not been
 
     def note(self, error: Exception, newest: str) -> bool:
-        """Count a failure; returns whether to look for the newcomer that is why: whenever another has come since the
-        last look, else ever more rarely.
+        """Count a failure; returns whether to look for the newcomer that causes it: whenever another has come since
+        the last look, else ever more rarely.
         """
         place = find_place(error)
         if place != self.place:
@@ -56,7 +56,7 @@ class DecisionFailures:
         return True
 
     def forget(self) -> None:
-        """A decision was good, or its reason is found."""
+        """A decision was good, or the cause is found."""
         self.place, self.count, self.look_at, self.newest = (), 0, FAILURES_IN_A_ROW, None
 
 

@@ -1,8 +1,8 @@
 """A line to an executor that never holds its caller up: a thread of its own makes the calls, and is waited for briefly.
 
-An executor may hang (its agent is stopped, a disk does not answer, another agent is being started), and whoever decides
-for everybody must not hang with it. A call that is not answered in time is left to the thread, and until it has ended
-no other is made; nothing is lost with it, because what executors are told and asked may be told and asked twice.
+An executor may hang (its agent is stopped, a disk does not answer, another agent is being started), and the thread that
+decides for everybody must not hang with it. A call that is not answered in time is left to the thread of its own, and
+no other is made until it has ended; nothing is lost, because executors may be told and asked the same thing twice.
 """
 
 import logging

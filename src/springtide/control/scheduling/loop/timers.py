@@ -131,7 +131,7 @@ def check_steps(staging: Staging, world: PlatformWorld, record: JobRecord) -> No
 def find_standstill(record: JobRecord, view: JobView, now_s: float) -> bool:
     """Whether a job should make steps and has made none for ten times as long as one takes, or ten seconds.
 
-    A pause that was decided (a start, a rescale, a fault) is no standstill.
+    A pause that was decided (a start, a rescale, a fault) is not a standstill.
     """
     is_stepping = record.state is JobState.RUNNING and record.devices and record.stepped_s is not None
     if not is_stepping or view.progress.paused_until_s > now_s or not view.progress.rate:

@@ -1,8 +1,8 @@
 """All or nothing, and then one by one: how a step is taken whose parts may be poison.
 
 Whatever can be marked, rolled back and committed is changed in transactions. A step is tried whole, because one commit
-is cheap; if it cannot be taken or stored whole, it is undone and done again in small transactions, of which each costs
-itself only. An error that says nothing about the data (a locked database, a full disk) ends the step.
+is cheap; if it cannot be taken or stored whole, it is undone and done again in small transactions, so that a failure
+costs only the one at fault. An error that says nothing about the data (a locked database, a full disk) ends the step.
 """
 
 import logging
@@ -48,7 +48,7 @@ def take_step(subject: Undoable[Mark], work: Callable[[bool], None]) -> None:
 def attempt(
     subject: Undoable[Mark], action: Callable[[], None], singly: bool, on_failure: Callable[[Exception], None]
 ) -> None:
-    """Do something; `singly` in a transaction of its own, instead of which `on_failure` is done if it fails."""
+    """Do something; `singly` in a transaction of its own, and if that fails `on_failure` instead."""
     if not singly:
         action()
         return

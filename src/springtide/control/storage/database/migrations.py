@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 from springtide.control.storage.database.tables import FORMER_USERS, METADATA, NOTICES, PREDICTIONS, PROJECTS, USAGE
 from springtide.errors import StateError
 
-Step = Callable[[Connection], None]
+Migration = Callable[[Connection], None]
 
 
 def create_tables(connection: Connection) -> None:
@@ -119,7 +119,7 @@ def list_columns(connection: Connection, table: str = "jobs") -> set[str]:
     return {column["name"] for column in inspect(connection).get_columns(table)}
 
 
-STEPS: tuple[Step, ...] = (
+STEPS: tuple[Migration, ...] = (
     create_tables,
     know_types,
     name_danger,
@@ -140,7 +140,7 @@ def read_version(connection: Connection) -> int:
     return int(connection.execute(text("SELECT version FROM schema_version")).scalar_one())
 
 
-def migrate(engine: Engine, path: Path | None, steps: tuple[Step, ...] = STEPS) -> None:
+def migrate(engine: Engine, path: Path | None, steps: tuple[Migration, ...] = STEPS) -> None:
     """Take the steps that are missing, all or none; `path` is the SQLite file, which is backed up first."""
     with engine.connect() as connection:
         version = read_version(connection)

@@ -11,7 +11,7 @@ from threading import Thread
 
 import pytest
 
-from springtide.client.http_line import Address, ConnectError, HttpLine, TransportError, has_news, make_request
+from springtide.client.http_connections import Address, ConnectError, HttpLine, TransportError, has_news, make_request
 
 
 class Noting(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""A line to a server: where it is, who asks, requests that may be sent again, and error documents as exceptions."""
+"""A line to a server: its address, the token, requests that may be sent again, and error documents as exceptions."""
 
 import os
 import time
@@ -7,10 +7,10 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from springtide.client.failover import Failover, split_addresses
-from springtide.client.http_line import Address, ConnectError, HttpLine, HttpResponse, TransportError
+from springtide.client.http_connections import Address, ConnectError, HttpLine, HttpResponse, TransportError
 from springtide.client.replies import JobInfo
-from springtide.client.reply_values import Document
 from springtide.control.storage.state_dir import StateDir, find_home, read_address
+from springtide.core.shared_types import Document
 from springtide.errors import (
     ConflictError,
     InputError,
@@ -68,7 +68,7 @@ class ServerLine:
         self.close()
 
     def ask_again(self, path: str, body: Document, key: str) -> Document:
-        """The answer to a request that may be sent several times, once one is not lost and the server can give it."""
+        """Repeat an idempotent request until an answer arrives and the server is available."""
         for pause_s in PAUSES_S:
             try:
                 response = self.http.post(path, json=body, headers={"Idempotency-Key": key})
@@ -94,7 +94,7 @@ class ServerLine:
         try:
             document: Document = response.json()
         except ValueError:
-            raise ServerError(f"what answers at {self.url} is no springtide server: {response.text[:200]}") from None
+            raise ServerError(f"the program at {self.url} is not a springtide server: {response.text[:200]}") from None
         return document
 
     def send(self, method: str, path: str, **options: Any) -> HttpResponse:

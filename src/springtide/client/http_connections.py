@@ -86,7 +86,7 @@ class Transport(Protocol):
     """What carries a request to a server."""
 
     def send(self, request: HttpRequest) -> HttpResponse:
-        """The answer, of which the body may still be on its way."""
+        """The answer; its body may still be on its way."""
 
     def close(self) -> None:
         """Hang up."""
