@@ -15,7 +15,6 @@ from pathlib import PurePosixPath
 from springtide.control.clock import Clock
 from springtide.control.code_versions import name_code
 from springtide.control.scheduling.context import Context, ServerOptions
-from springtide.control.scheduling.folder_claims import check_folder
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import UNCOUNTED, list_device_types, list_shares
 from springtide.control.scheduling.live_world import PlatformWorld
@@ -23,6 +22,7 @@ from springtide.control.scheduling.loop.calls import UNDONE, UnavailableError
 from springtide.control.scheduling.means import Refusal, check_means
 from springtide.control.scheduling.speeds import make_key
 from springtide.control.storage.places.checkpoint_places import find_folder, find_url
+from springtide.control.storage.places.folder_claims import check_folder
 from springtide.control.storage.records import ArrayPlace, AwaitedJob, JobRecord, UserRecord
 from springtide.control.storage.staging import Staging
 from springtide.control.storage.state_dir import StateDir
