@@ -128,7 +128,7 @@ def make_record(context: Context, submission: Submission, user: UserRecord | Non
     # a span counts from when it may go
     due = None if awaited and not is_instant(job.deadline or "") else job.deadline
     return JobRecord(
-        id=name_job(submission, owner, context.staging.store),
+        id=name_job(context, submission, owner),
         name=make_name(job, script),
         user=submission.user,
         state=JobState.WAITLISTED,
@@ -168,13 +168,18 @@ def find_awaited(
     return AwaitedJob(newest.id, newest.name, dependency.end)
 
 
-def name_job(submission: Submission, owner: str, store: Store) -> str:
-    """An id that nobody guesses and everybody can type; of a submission with a key always the same."""
+def name_job(context: Context, submission: Submission, owner: str) -> str:
+    """An id that nobody guesses, everybody can type and no job has; of a submission with a key always the same."""
+    staging = context.staging
     if submission.key is not None:
         keyed = name_keyed(owner, submission.key)
-        if store.job(keyed) is None:
+        if keyed not in staging.jobs and staging.store.job(keyed) is None:
             return keyed
-    return secrets.token_hex(4)
+    while True:
+        drawn = secrets.token_hex(4)
+        is_staged = drawn in staging.jobs
+        if not is_staged and staging.store.job(drawn) is None and not context.state_dir.job_folder(drawn).exists():
+            return drawn
 
 
 def name_keyed(owner: str, key: str) -> str:
