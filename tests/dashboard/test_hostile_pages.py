@@ -1,6 +1,7 @@
 """What one user of the pages can do to others: nothing, however many sign-ins, streams and odd requests they send."""
 
 import asyncio
+import re
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -150,6 +151,19 @@ def test_a_form_of_too_many_fields_is_refused_in_a_sentence(shown: Shown, path: 
         body = "&".join(f"a{number}=" for number in range(MOST_FIELDS + 1))
         answer = client.post(path, content=body, headers={"content-type": "application/x-www-form-urlencoded"})
     assert answer.status_code == 422 and f"more than {MOST_FIELDS} fields" in answer.text
+
+
+def test_a_form_that_is_sent_twice_makes_one_job(shown: Shown) -> None:
+    base = shown.scene.store.find_jobs("bert-finetune")[0].id
+    with httpx.Client(base_url=shown.url, headers={"origin": shown.url}, timeout=60) as client:
+        client.post("/signin", data={"token": shown.token})
+        found = re.search(r'name="attempt" value="([^"]+)"', client.get("/ask", params={"job": base}).text)
+        assert found is not None
+        form = {"base": base, "file": "run: python train.py bert", "attempt": found[1], "hold": ""}
+        places = [client.post("/ask/submit", data=form | more).headers["location"] for more in ({}, {}, {"steps": "7"})]
+        again = re.search(r'name="attempt" value="([^"]+)"', client.get("/ask", params={"job": base}).text)
+    assert places[0] == places[1] != places[2]
+    assert again is not None and again[1] != found[1]
 
 
 def test_a_seal_that_is_no_text_of_ours_is_none(shown: Shown) -> None:

@@ -103,7 +103,7 @@ def test_more_uploads_of_one_user_than_may_be_wait_and_are_refused(
     with trickle(server, ann, 2), connect(server, ann) as client:
         reply = client.send("PUT", path, content=content, headers=TAR)
         assert (reply.status_code, reply.json()["error"]["reason"]) == (429, "limit") and reply.headers["Retry-After"]
-        assert "2 uploads of user ann are under way" in reply.json()["error"]["sentence"]
+        assert "user ann has 2 uploads under way" in reply.json()["error"]["sentence"]
 
 
 def test_nobody_is_slow_while_they_wait_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,12 +9,12 @@ from math import inf
 
 from springtide.control.scheduling import means, nodes, offers, sentences, submissions, transitions, waiting
 from springtide.control.scheduling.differences import PlanDifference, compare_decisions
-from springtide.control.scheduling.folder_claims import check_folder
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import JobFacts, expect_rates, find_slowdown, look_up, make_job
 from springtide.control.scheduling.offer_search import OfferDraft, find_offers
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import Submission
+from springtide.control.storage.places.folder_claims import check_folder
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects
 from springtide.core.decisions import Answer, Decision, Status

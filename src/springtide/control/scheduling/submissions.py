@@ -15,7 +15,6 @@ from pathlib import PurePosixPath
 from springtide.control.clock import Clock
 from springtide.control.code_versions import name_code
 from springtide.control.scheduling.context import Context, ServerOptions
-from springtide.control.scheduling.folder_claims import check_folder
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import UNCOUNTED, list_device_types, list_shares
 from springtide.control.scheduling.live_world import PlatformWorld
@@ -23,6 +22,7 @@ from springtide.control.scheduling.loop.calls import UNDONE
 from springtide.control.scheduling.means import Refusal, check_means
 from springtide.control.scheduling.speeds import make_key
 from springtide.control.storage.places.checkpoint_places import find_folder, find_url
+from springtide.control.storage.places.folder_claims import check_folder
 from springtide.control.storage.records import ArrayPlace, AwaitedJob, JobRecord, UserRecord
 from springtide.control.storage.staging import Staging
 from springtide.control.storage.state_dir import StateDir
@@ -120,7 +120,7 @@ def make_record(context: Context, submission: Submission, user: UserRecord | Non
     # a span counts from when it may go
     due = None if awaited and not is_instant(job.deadline or "") else job.deadline
     return JobRecord(
-        id=name_job(submission, owner, context.staging.store),
+        id=name_job(context, submission, owner),
         name=make_name(job, script),
         user=submission.user,
         state=JobState.WAITLISTED,
@@ -160,13 +160,18 @@ def find_awaited(
     return AwaitedJob(newest.id, newest.name, dependency.end)
 
 
-def name_job(submission: Submission, owner: str, store: Store) -> str:
-    """An id that nobody guesses and everybody can type; of a submission with a key always the same."""
+def name_job(context: Context, submission: Submission, owner: str) -> str:
+    """An id that nobody guesses, everybody can type and no job has; of a submission with a key always the same."""
+    staging = context.staging
     if submission.key is not None:
         keyed = name_keyed(owner, submission.key)
-        if store.job(keyed) is None:
+        if keyed not in staging.jobs and staging.store.job(keyed) is None:
             return keyed
-    return secrets.token_hex(4)
+    while True:
+        drawn = secrets.token_hex(4)
+        is_staged = drawn in staging.jobs
+        if not is_staged and staging.store.job(drawn) is None and not context.state_dir.job_folder(drawn).exists():
+            return drawn
 
 
 def name_keyed(owner: str, key: str) -> str:

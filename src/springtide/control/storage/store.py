@@ -54,6 +54,7 @@ FORGET_INSTRUCTION = INSTRUCTIONS.delete().where(
     (INSTRUCTIONS.c.job == bindparam("sent_job")) & (INSTRUCTIONS.c.generation == bindparam("sent_generation"))
 )
 FORGET_PREDICTIONS = PREDICTIONS.delete().where(PREDICTIONS.c.job == bindparam("gone"))
+FORGET_OFFERS = OFFERS.delete().where(OFFERS.c.job == bindparam("gone"))
 # Built once: whoever changes a job is answered with its offers, and to build this takes as long as to ask it.
 ALL_OFFERS = select(OFFERS).order_by(OFFERS.c.id)
 OFFERS_OF_JOB = ALL_OFFERS.where(OFFERS.c.job == bindparam("asked"))
@@ -109,6 +110,15 @@ def insert_batch(connection: Connection, batch: Batch) -> None:
         keys = [{"sent_job": job_id, "sent_generation": generation} for job_id, generation in batch.sent]
         connection.execute(FORGET_INSTRUCTION, keys)
     upsert(connection, FACTS, "name", [{"name": name, "value": value} for name, value in batch.facts.items()])
+
+
+def forget_speeds(connection: Connection) -> None:
+    """Forget the speeds of code that no job is known to run; it is measured again if it comes again."""
+    used = set(connection.execute(select(JOBS.c.speed_key).distinct()).scalars())
+    keys = connection.execute(select(SPEEDS.c.key)).scalars().all()
+    unused = [{"gone": key} for key in keys if key.rpartition("@")[0] not in used]
+    if unused:
+        connection.execute(SPEEDS.delete().where(SPEEDS.c.key == bindparam("gone")), unused)
 
 
 class Store(AccountStore):
@@ -306,6 +316,11 @@ class Store(AccountStore):
         query = select(JOBS).where(recent & ~JOBS.c.measure_only).order_by(JOBS.c.seq.desc())
         return self._read_jobs(query if owner is None else query.where(JOBS.c.owner == owner))
 
+    def list_ids(self) -> set[str]:
+        """The ids of all jobs that are known."""
+        with self.engine.connect() as connection:
+            return set(connection.execute(select(JOBS.c.id)).scalars())
+
     def list_outcomes(self, job_id: str | None = None) -> list[JobOutcome]:
         """What became of every job, oldest first, or of one."""
         query = select(*(JOBS.c[one.name] for one in fields(JobOutcome))).order_by(JOBS.c.seq)
@@ -439,7 +454,10 @@ class Store(AccountStore):
             return [UsageRecord(*row) for row in rows]
 
     def prune(self, before_s: float, keep: Collection[str] = ()) -> tuple[list[str], int]:
-        """Forget jobs that ended before an instant, but for some, and events older than it; returns ids and a count."""
+        """Forget jobs that ended before an instant, but for some, and events older than it; returns ids and a count.
+
+        With them go their offers, and the speeds of code that no job has any more.
+        """
         self._recent = {}
         old = (JOBS.c.finished_s < before_s) & JOBS.c.state.not_in([str(state) for state in ACTIVE])
         with self.begin() as connection:
@@ -448,6 +466,8 @@ class Store(AccountStore):
             if gone:
                 connection.execute(FORGET_PREDICTIONS, [{"gone": one} for one in gone])
                 connection.execute(JOBS.delete().where(JOBS.c.id == bindparam("gone")), [{"gone": one} for one in gone])
+                connection.execute(FORGET_OFFERS, [{"gone": one} for one in gone])
+                forget_speeds(connection)
             events = connection.execute(EVENTS.delete().where(EVENTS.c.at_s < before_s)).rowcount
             connection.execute(QUARANTINE.delete().where(QUARANTINE.c.at_s < before_s))
             connection.execute(NOTICES.delete().where(NOTICES.c.at_s < before_s))
