@@ -33,7 +33,9 @@ def run(
         metavar="NAMES",
         help="Where a declined job could rent, for its price. [dim]Default: aws,azure,gcp[/]; or none",
     ),
-    database: str = typer.Option(None, metavar="URL", help="postgresql://... instead of SQLite."),
+    database: str = typer.Option(
+        None, metavar="URL", envvar="SPRINGTIDE_DATABASE", help="postgresql://... instead of SQLite."
+    ),
     storage: str = typer.Option(
         None, metavar="URL", help="s3://... or gs://... for checkpoints, outputs and code, instead of this disk."
     ),
