@@ -433,7 +433,6 @@ class HostAgent:
         self.loop.close()
         self.memory.close()
         shutil.rmtree(self.folder, ignore_errors=True)
-        (self.settings.state_dir / HOSTS).unlink(missing_ok=True)  # the token, if it was put there
 
 
 def choose_network(route: Route, environ: Mapping[str, str]) -> dict[str, str]:
@@ -455,6 +454,8 @@ def run(settings: HostSettings) -> int:
         except RefusedError as error:
             print(f"refused: {error}", flush=True)
             return 2
+        finally:
+            (settings.state_dir / HOSTS).unlink(missing_ok=True)  # the token, if it was put there
     return 0
 
 
