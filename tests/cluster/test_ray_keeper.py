@@ -13,6 +13,7 @@ from tests.cluster.ray_clusters import needs_ray
 from springtide.errors import ExecutorError
 from springtide.executors.hosts.host_folders import note_leave
 from springtide.executors.hosts.host_hub import ROLL
+from springtide.executors.hosts.lead_address import HOSTS
 from springtide.executors.local.paths import LOG
 from springtide.executors.protocol import ExecutorNode
 from springtide.executors.ray import ray_executor
@@ -133,7 +134,8 @@ def test_an_agent_that_was_told_to_go_is_not_started_again_on_its_node(
     note_leave(actor.state_dir, actor.node)
     first, actor.agent = actor.agent, None
     for _ in range(2):
-        gone = actor.look()
+        gone = actor.look({"host": "10.0.0.5", "port": 1, "token": "secret"})
+        assert not (actor.state_dir / HOSTS).exists(), "the token lies on a host that does not serve"
         assert actor.agent is None and (gone["up"], gone["has_left"]) == (False, True), gone
     again = BriefAgents("h1", str(tmp_path), "1", node="b" * 56)
     assert again.look()["up"] and again.agent is not None and again.agent.pid != first.pid, "another raylet: it is back"

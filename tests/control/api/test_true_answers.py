@@ -18,6 +18,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError, OperationalError
 from tests.control.http_servers import connect, run_server, write_project
 
+from springtide.client import server_connection
 from springtide.client.client import Client
 from springtide.client.http_connections import HttpResponse
 from springtide.client.job_folders import load_job
