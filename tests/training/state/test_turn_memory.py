@@ -502,7 +502,30 @@ class CountingInTraining(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.training:
             self.calls = self.calls + 1
+        return x / max(1, self.calls)
+
+
+class Showing(nn.Module):
+    """Counts its calls and what it has seen, and shows that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls, self.seen, self.total = 0, 0, torch.zeros(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.total = self.total + x.detach()
+        if self.calls % 3 == 0:
+            str(f"{self.calls} {self.seen}")
+        self.seen += len(x)
         return x
+
+
+class ShowingToOthers(Showing):
+    """One whose count another method has."""
+
+    def weigh(self) -> float:
+        return 1 / self.calls
 
 
 class Masking(nn.Module):
@@ -551,6 +574,48 @@ def test_modules_that_remember_are_refused(module: nn.Module, attribute: str) ->
     ):
         for x in Walk(outer):
             outer(x)
+
+
+def test_a_module_may_count_what_it_shows() -> None:
+    model = Showing()
+    for x in Walk(model):
+        model(x)
+
+
+def test_a_count_that_another_method_has_is_refused() -> None:
+    model = ShowingToOthers()
+    with pytest.raises(JobError, match="changes its attribute 'calls'"):
+        for x in Walk(model):
+            model(x)
+
+
+def test_a_count_that_the_loss_takes_from_a_module_is_refused() -> None:
+    model = Showing()
+    with pytest.raises(JobError, match=r"'calls'|model\.calls"):
+        for x in Walk(model):
+            ((model(x) * WEIGHT).sum() / model.calls).backward()
+
+
+def collect_in_a_tensor(walk: Walk) -> None:
+    outputs, targets = torch.zeros(0), torch.zeros(2)
+    for x in walk:
+        out = x * WEIGHT
+        out.sum().backward()
+        outputs = torch.cat([outputs, out.detach()])
+        targets = torch.cat((targets, x))
+        str(outputs.mean())
+
+
+def test_outputs_that_are_collected_in_a_tensor_are_left_alone() -> None:
+    collect_in_a_tensor(Walk())
+
+
+def test_a_tensor_that_turns_put_together_and_train_with_is_refused() -> None:
+    bank = torch.zeros(4)
+    with pytest.raises(JobError, match="`bank` carries a tensor"):
+        for x in Walk():
+            (x * WEIGHT + bank.mean()).sum().backward()
+            bank = torch.cat([bank, x])
 
 
 def test_caches_outputs_and_buffers_are_not() -> None:

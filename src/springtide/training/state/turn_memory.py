@@ -12,7 +12,7 @@ import ast
 import inspect
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from types import CodeType, FrameType, FunctionType, MappingProxyType
@@ -26,8 +26,15 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from springtide.errors import JobError
 from springtide.training.state.script.flow_values import Names
 from springtide.training.state.script.in_place import InPlaceWatch
-from springtide.training.state.script.loop_code import find_left, find_passed_on, find_remembered, read_code
+from springtide.training.state.script.loop_code import (
+    find_collected,
+    find_left,
+    find_passed_on,
+    find_remembered,
+    read_code,
+)
 from springtide.training.state.script.loop_variables import find_value, is_installed, list_frames, write_plain
+from springtide.training.state.script.loss_flow import makes_of
 from springtide.training.state.script.own_generators import GeneratorWatch
 from springtide.training.state.script.trained_variables import (
     find_counted,
@@ -116,8 +123,8 @@ class TurnLook:
         """After a turn."""
         self.turns += 1
         self.attempt(self.count_variables)
-        self.attempt(self.refuse_variables)
         self.attempt(self.refuse_numbers)
+        self.attempt(self.refuse_variables)
         self.attempt(self.refuse_in_place)
         self.attempt(self.generators.end_turn, models, state)
         self.attempt(self.count_attributes, models)
@@ -162,9 +169,14 @@ class TurnLook:
         return name not in find_left(frame.f_code, frame.f_lasti) or self.rewritten[frame.f_code, name] >= SEEN
 
     def refuse_variables(self) -> None:
-        """Refuse a variable of the loop over a step that carries tensors from turn to turn."""
+        """Refuse a variable of the loop over a step that carries tensors from turn to turn.
+
+        Not one that turns collect outputs in, as far as it is known what gradients depend on.
+        """
         for frame in list_walking():
-            for name in sorted(find_passed_on(frame.f_code, frame.f_lasti)):
+            trained = self.find_known(frame)
+            collected = find_collected(frame.f_code, frame.f_lasti) - trained if trained else frozenset()
+            for name in sorted(find_passed_on(frame.f_code, frame.f_lasti) - collected):
                 if holds_tensor(find_value(frame, name)) and self.is_handed_on(frame, name):
                     refuse_tensor(name)
 
@@ -212,7 +224,8 @@ class TurnLook:
     def list_attributes(self, models: Sequence[torch.nn.Module]) -> Attributes:
         """What attributes of modules and of the script's objects are."""
         counted = chain.from_iterable(list_counted(frame, self.find_known(frame)) for frame in list_walking())
-        return {**dict(list_remembered(models)), **dict(list_held()), **dict(counted)}
+        trained = set().union(*self.trained.values())
+        return {**dict(list_remembered(models, trained)), **dict(list_held()), **dict(counted)}
 
     def find_known(self, frame: FrameType) -> Names:
         """The variables that gradients depend on, if the loop was read: its first turn has to be over for that."""
@@ -330,10 +343,17 @@ def holds_tensor(value: Any) -> bool:
     return isinstance(value, list | tuple) and any(map(holds_tensor, value))
 
 
-def list_remembered(models: Sequence[torch.nn.Module]) -> Iterator[tuple[tuple[str, str], Any]]:
-    """The attributes of modules that their own code goes on from, and that are numbers or hold tensors."""
+def list_remembered(
+    models: Sequence[torch.nn.Module], trained: Collection[str]
+) -> Iterator[tuple[tuple[str, str], Any]]:
+    """The attributes of modules that their own code goes on from, and that are numbers or hold tensors.
+
+    Not those that are only shown, if gradients do not depend on them outside.
+    """
+    outside = {name.rpartition(".")[2] for name in trained if "." in name}
     for name, module in chain.from_iterable(model.named_modules() for model in models):
-        for attribute in find_own(type(module)):  # type: ignore[arg-type]  # every class of modules has a hash
+        kind: Any = type(module)
+        for attribute in find_own(kind) - (find_shown(kind) - outside):
             value = module.__dict__.get(attribute)
             if type(value) in (int, float) or holds_tensor(value):
                 yield (f"{name or type(module).__name__}", attribute), value
@@ -423,5 +443,14 @@ def find_own(kind: Any) -> frozenset[str]:
     """
     classes = [one for one in kind.__mro__ if issubclass(one, torch.nn.Module) and one is not torch.nn.Module]
     functions = [value for one in classes for value in vars(one).values() if isinstance(value, FunctionType)]
-    own = [one.__code__ for one in functions if not is_installed(one.__code__.co_filename)]
-    return frozenset(chain.from_iterable(map(find_remembered, own)))
+    own = [one for one in functions if not is_installed(one.__code__.co_filename)]
+    return frozenset(chain.from_iterable(find_remembered(one.__code__) for one in own))
+
+
+@lru_cache(maxsize=4096)
+def find_shown(kind: Any) -> frozenset[str]:
+    """Those of them that are only counted and shown: nothing else that these functions make depends on them."""
+    classes = [one for one in kind.__mro__ if issubclass(one, torch.nn.Module) and one is not torch.nn.Module]
+    functions = [value for one in classes for value in vars(one).values() if isinstance(value, FunctionType)]
+    own = [one for one in functions if not is_installed(one.__code__.co_filename) and one.__name__ != "__init__"]
+    return frozenset(name for name in find_own(kind) if not any(makes_of(one, name) for one in own))
