@@ -636,6 +636,21 @@ def test_what_others_have_looked_at_is_not_looked_at_again() -> None:
         keep_hidden(walk)  # a loop of its own
 
 
+def test_what_begins_late_is_seen_when_it_is_looked_for_again() -> None:
+    """`if epoch >= 1:` leaves a value alone in all turns of the first look."""
+    walk, centre, losses = Walk(), torch.zeros(4), []
+    with pytest.raises(JobError, match="`centre` carries a tensor"):
+        for epoch in range(2):
+            for x in walk:
+                losses.append(((x - centre) * WEIGHT).sum())
+                losses[-1].backward()
+                if epoch >= 1:
+                    centre = torch.lerp(centre, x, 0.1)
+            walk.memory.look_again()
+    assert len(losses) == FIRST + 1 + 3
+    assert len(walk.memory.list_over()) == 1, "joiners hear of a place though it is looked at again"
+
+
 def test_a_walk_that_comes_after_the_first_turns_is_looked_at() -> None:
     walk, i = Walk(), 0
     walk.turns = 8

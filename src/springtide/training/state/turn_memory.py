@@ -2,14 +2,15 @@
 
 In DDP a hidden state, a bank of features or a counter in `forward` is a rank's own. In a process with several logical
 workers each would find what the one before it has left, and other numbers of processes would give other bits. Looked
-for in the first turns at each place where a script walks a step: variables of `for ... in step:` by its bytecode,
-attributes of modules by what becomes of them. Numbers are nearly always printed, and nothing else: only those are
-refused that gradients depend on. Whoever joins processes that have looked runs the script that they have looked at, and
-need not: reading its code takes longer than all else of a rescale.
+for in the first turns at each place where a script walks a step, and again where the guard of turns looks: variables of
+`for ... in step:` by its bytecode, attributes of modules by what becomes of them. Numbers are nearly always printed,
+and nothing else: only those are refused that gradients depend on. Whoever joins processes that have looked runs the
+script that they have looked at, and need not: reading its code takes longer than all else of a rescale.
 """
 
 import ast
 import inspect
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -61,37 +62,55 @@ class TurnMemory:
 
     def __init__(self, warn: Callable[[str], None] = warnings.warn) -> None:
         self.warn = warn
-        #: The places whose first turns have been, and those where they are under way.
+        #: The places whose first turns have been, ever, and since turns were last to be looked at again.
+        self.known: set[str] = set()
         self.over: set[str] = set()
+        #: What looks have taken since that was last asked.
+        self.spent_s = 0.0
+        #: Those where they are under way.
         self.looks: dict[str, TurnLook] = {}
         #: Where the present turn is, if it is looked at.
         self.place: str | None = None
 
     def list_over(self) -> list[str]:
         """The places that have been looked at."""
-        return sorted(self.over)
+        return sorted(self.known)
+
+    def look_again(self) -> None:
+        """Look at the next turns at every place, in which the script may do what it has not done before."""
+        self.over.clear()
+
+    def take_spent(self) -> float:
+        """The seconds that looks have taken since this was last asked."""
+        spent_s, self.spent_s = self.spent_s, 0.0
+        return spent_s
 
     def skip(self, places: Iterable[str]) -> None:
         """Look at nothing there: processes with the same script have."""
-        self.over |= set(places)
+        self.known |= set(places)
+        self.over |= self.known
 
     def begin_turn(self, models: Sequence[torch.nn.Module]) -> None:
         """Before a turn."""
         place = " ".join(name_place(frame.f_code, frame.f_lasti) for frame in list_walking())
         self.place = None if place in self.over else place
         if self.place is not None:
+            began_s = time.monotonic()
             self.looks.setdefault(place, TurnLook(self.warn)).begin_turn(models)
+            self.spent_s += time.monotonic() - began_s
 
     def end_turn(self, models: Sequence[torch.nn.Module], state: Mapping[str, Any] = MappingProxyType({})) -> None:
         """After a turn of a worker with this state of its own: refuse what it hands on to the next."""
         place, self.place = self.place, None
         if place is None:
             return
-        look = self.looks[place]
+        began_s, look = time.monotonic(), self.looks[place]
         look.end_turn(models, state)
         if look.turns == FIRST:
+            self.known.add(place)
             self.over.add(place)
             del self.looks[place]
+        self.spent_s += time.monotonic() - began_s
 
 
 class TurnLook:
