@@ -81,11 +81,10 @@ class ElasticRun(Run):
             None if self.store is None else Peers(self.store, self.name, lambda: self.is_over, self.find_awaited)
         )
         self.divergence, self.paces = DivergenceGuard(), PaceWatch()
-        self.turn_guard = TurnGuard(self.channel.warn)
         #: Whether all processes have compared their states since the last walk.
         self.compared = False
         self.iterators = IteratorWatch()
-        self.memory = TurnMemory(self.channel.warn)
+        self.turn_guard, self.memory = TurnGuard(self.channel.warn), TurnMemory(self.channel.warn)
         self.objects = ScriptObjects()
         refuse_groups(self.channel.warn if self.is_main else None)
         self.checkpoints = checkpointing.open_checkpoints(settings)
@@ -236,6 +235,7 @@ class ElasticRun(Run):
             self.act(action, generation)
         if self.position.step_in_epoch == 0 and self.loader.feed.draws_seed:
             self.draw_seeds()
+        self.turn_guard.begin_epoch(self)
         self.loop_began_s = time.monotonic()
         self.channel.send("inside")
 

@@ -190,4 +190,13 @@ LASTING: tuple[LoopProbe, ...] = (
         after="optimizer.param_groups[0]['lr'] = next(rates)\n" + STEP,
         told="the iterator rates is not where it was",
     ),
+    make(
+        "the best of values of NumPy, in a variable",
+        MLP,
+        SGD,
+        "best = float('inf')",
+        after="value = np.mean([float(mean(turn_losses))])\nif value < best: best = value\noptimizer.param_groups[0]['lr'] = 0.1 * float(best)\n"
+        + STEP,
+        told="best was",
+    ),
 )
