@@ -128,7 +128,7 @@ test-limits: setup $(KERNEL)/boot
 # Adapters against their frameworks' own runs on four ranks; with the frameworks installed, what lacks one fails.
 WITH_FRAMEWORKS = HF_HUB_OFFLINE=1 SPRINGTIDE_FRAMEWORKS=required
 install-frameworks: setup
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[hf,lightning]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[hf,lightning,tensorboard]'
 
 test-frameworks: install-frameworks
 	$(WITH_FRAMEWORKS) $(BIN)/python -m pytest -m 'slow or not slow' tests/integrations

@@ -160,7 +160,9 @@ def collect_results(place: Path, commands: dict[str, list[str]], variant: str) -
     return results
 
 
-@pytest.mark.parametrize("variant", ["best", "own", "unlogged", "plateau", "grouped", "overridden", "half", "seq2seq"])
+@pytest.mark.parametrize(
+    "variant", ["best", "own", "unlogged", "plateau", "grouped", "overridden", "half", "modes", "seq2seq"]
+)
 def test_what_scripts_of_users_have_gives_the_results_of_torchrun(tmp_path: Path, variant: str) -> None:
     """Weights, predictions after training and the whole history of logs, on one process and on two."""
     need("transformers")

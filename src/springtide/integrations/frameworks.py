@@ -30,6 +30,11 @@ PLUGINS = {
     "megatron_lm_plugin": "ACCELERATE_USE_MEGATRON_LM",
     "parallelism_config": "ACCELERATE_USE_PARALLELISM_CONFIG",
 }
+#: DDP's options that the run has, and one that changes no bits; others must have DDP's own defaults. Of an
+#: accelerate handler, what it puts around the reduction, which its `to_kwargs` leaves out.
+DDP_OPTIONS = ("find_unused_parameters", "broadcast_buffers")
+OF_MEMORY = ("gradient_as_bucket_view",)
+HOOKS = ("comm_hook", "comm_wrapper")
 ON = ("1", "true", "yes", "y", "t", "on")
 
 
@@ -45,6 +50,21 @@ def check_state(state: Any, where: str) -> None:
                 f"accelerate was given or has configured {name.removesuffix('_plugin')}, which shards or reduces by "
                 f"itself, in {where}; leave it out, and switch it off in accelerate's configuration ({variable})"
             )
+
+
+def find_ddp_options(handler: Any, where: str) -> dict[str, Any]:
+    """What accelerate would tell DDP, if the run can be told it too: names of options that have no defaults' values."""
+    given = {} if handler is None else dict(handler.to_kwargs())
+    for name in OF_MEMORY:
+        given.pop(name, None)
+    hooks = [name for name in HOOKS if getattr(getattr(handler, name, None), "value", "no") != "no"]
+    strange = sorted([*hooks, *(name for name in given if name not in DDP_OPTIONS)])
+    if strange:
+        raise JobError(
+            f"DistributedDataParallel would be told {', '.join(strange)} in {where}, which cannot follow it: gradients "
+            "would have other bits. Leave it out"
+        )
+    return given
 
 
 def check_versions(tried: Mapping[str, tuple[str, ...]]) -> None:

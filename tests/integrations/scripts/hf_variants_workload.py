@@ -71,6 +71,36 @@ class HandmadeTrainer(ElasticTrainer):
         return loss.detach()
 
 
+class TwoModes(torch.optim.SGD):
+    """An optimizer with other weights for evaluation, as the `schedule_free` ones have them."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        super().step()
+        for group in self.param_groups:
+            for one in group["params"]:
+                mean = self.state[one].setdefault("mean", one.detach().clone())
+                mean.lerp_(one.detach(), 0.1)
+
+    def change(self, is_training: bool) -> None:
+        """Have the weights for it."""
+        for group in self.param_groups:
+            if group.get("is_training", False) != is_training:
+                for one in group["params"]:
+                    if "mean" in self.state[one]:
+                        other = self.state[one]["mean"].clone()
+                        self.state[one]["mean"].copy_(one.detach())
+                        one.data.copy_(other)
+            group["is_training"] = is_training
+
+    def train(self) -> None:
+        """Have the weights that are trained."""
+        self.change(True)
+
+    def eval(self) -> None:
+        """Have those that are measured and saved."""
+        self.change(False)
+
+
 kind: Any = ElasticTrainer
 more: dict[str, Any] = {}
 if variant == "best":
@@ -86,6 +116,10 @@ elif variant == "own":
 elif variant == "unlogged":
     kind = WeightedTrainer
     options = {"logging_strategy": "no", "save_strategy": "steps", "save_steps": 5}
+elif variant == "modes":
+    options = {"eval_strategy": "steps", "eval_steps": 3, "save_strategy": "steps", "save_steps": 4}
+    steps = TwoModes(model.parameters(), lr=0.05, momentum=0.9)
+    more = {"optimizers": (steps, torch.optim.lr_scheduler.LambdaLR(steps, lambda step: 1.0))}
 elif variant == "half":
     model = model.to(torch.bfloat16)  # its loss is of that type too
     options = {"logging_steps": 5}

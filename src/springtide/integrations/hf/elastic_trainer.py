@@ -21,7 +21,7 @@ from springtide.errors import JobError
 from springtide.integrations.accelerate_data import ShardedData, show_rank
 from springtide.integrations.accelerate_gathers import watch_functions
 from springtide.integrations.callback_memory import CallbackMemory
-from springtide.integrations.frameworks import find_run
+from springtide.integrations.frameworks import find_ddp_options, find_run
 from springtide.integrations.hf import trainer_checks
 from springtide.integrations.hf.eval_shards import EvalShards, GatheredResults
 from springtide.integrations.hf.trainer_memory import TrainerMemory
@@ -173,7 +173,7 @@ class ElasticTrainer(Trainer):
         updates = -(-epochs_steps // self.args.gradient_accumulation_steps)
         turns = make_turns(run.logical_workers * updates)
         parts = (self.model, self.optimizer.optimizer, self.lr_scheduler, turns)
-        *_, self.steps = run.prepare(*parts, **trainer_checks.find_ddp_options(self.accelerator.ddp_handler))
+        *_, self.steps = run.prepare(*parts, **find_ddp_options(self.accelerator.ddp_handler, trainer_checks.WHERE))
         self.is_resumed = run.saved is None
         if self.is_resumed:
             run.position = Position(*self.resumed, self.state.global_step)
@@ -288,6 +288,7 @@ class ElasticTrainer(Trainer):
     def take_turns(self, model: torch.nn.Module, update: Update) -> None:
         """Let every logical worker of this process train on its batches of the update."""
         state = self.accelerator.gradient_state
+        self.optimizer.train()  # as `training_step` does; for one with a mode it changes what is all workers'
         try:
             for _ in update.step:
                 worker = update.step.worker

@@ -43,8 +43,6 @@ WITH_WEIGHTS = frozenset({"SyncRefModelCallback", "BEMACallback", "PEFTAdapterEM
 #: What an Accelerator gathers with, and who calls it for logs alone.
 GATHERS = ("gather", "gather_for_metrics", "reduce")
 LOGGING = (*COMPARED, "transformers.", "accelerate.")
-#: DDP's options that the run has; others must have DDP's own defaults.
-DDP_OPTIONS = ("find_unused_parameters", "broadcast_buffers")
 RNG_FILE = re.compile(r"rng_state_(\d+)\.pth")
 
 
@@ -99,17 +97,6 @@ def place_arguments(args: Any, own: torch.device) -> None:
             f"TrainingArguments has {args.n_gpu} GPUs and trains on {args.device}, this process holds {place}: batches "
             f"would be larger than a rank's. Let it see one: CUDA_VISIBLE_DEVICES={place.index or 0}"
         )
-
-
-def find_ddp_options(handler: Any) -> dict[str, Any]:
-    """What the Trainer would tell DDP, if the run can be told it too."""
-    given = handler.to_kwargs()  # those that are not defaults
-    strange = sorted(name for name in given if name not in DDP_OPTIONS)
-    if strange:
-        raise JobError(
-            f"DistributedDataParallel would be told {', '.join(strange)}; an elastic Trainer cannot follow it"
-        )
-    return dict(given)
 
 
 def check_environment() -> None:
