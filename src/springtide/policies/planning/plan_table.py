@@ -22,6 +22,11 @@ FEW_ROWS = 6  # rows that are written or read one by one faster than together
 OFFERED, PENDING, WAITLISTED = Status.OFFERED, Status.PENDING, Status.WAITLISTED
 
 
+def list_none() -> Ints:
+    """No rows."""
+    return np.zeros(0, np.int64)
+
+
 @dataclass(slots=True)
 class JobRoster:
     """The jobs of a Snapshot by what is to be done with them, each kind in order of arrival."""
@@ -50,6 +55,8 @@ class PlanTable:
     trial: JobColumns
     certificate: Certificate | None = None  # of the last plans that were checked
     offered: tuple[Plan, ...] = ()  # reservations of open offers: fixed, and gone when the offers are
+    # rows of promised jobs that cannot be in time beside the others: all others are planned first
+    late: Ints = field(default_factory=list_none)
     roster: JobRoster = field(default_factory=JobRoster)
     in_force: dict[JobId, Plan] = field(default_factory=dict)  # the plans that were promised, as they were last seen
 
@@ -248,11 +255,32 @@ def open_table(now_s: float, snapshot: Snapshot) -> PlanTable:
     table.columns = old._replace(
         old_times=np.empty(old.old_times.shape), old_shares=np.empty(old.old_shares.shape, np.int64)
     )
-    filling.keep_in_force(table.columns, active_rows(table))
+    rows = active_rows(table)
+    filling.keep_in_force(table.columns, rows)
     table.offered = tuple(view.promise.plan for view in roster.offered.values() if view.promise is not None)
     table.capacity = free_capacity(table)
-    filling.occupy_all(table.capacity, table.columns, active_rows(table))
+    overruns = find_overruns(table, rows)
+    filling.occupy_all(table.capacity, table.columns, np.setdiff1d(rows, overruns) if len(overruns) else rows)
+    if len(overruns):
+        mend_overruns(table, overruns)
     return table
+
+
+def find_overruns(table: PlanTable, rows: Ints) -> Ints:
+    """The jobs whose plans do not do: they need their devices longer than planned, or are planned to be late.
+
+    With speeds and work as they were stated there are none.
+    """
+    overruns = np.empty(len(rows), np.int64)
+    return overruns[: filling.write_overruns(table.columns, rows, table.now_s, filling.GUARD_S, overruns)]
+
+
+def mend_overruns(table: PlanTable, overruns: Ints) -> None:
+    """Plan these jobs again, the most urgent first, on what the plans of all others leave: nobody pays for them."""
+    order = overruns[np.argsort(table.columns.deadline[overruns], kind="stable")]
+    is_late = np.zeros(len(order), np.int64)
+    filling.mend(table.capacity, table.columns, order, is_late)
+    table.late = order[is_late > 0]
 
 
 def call_roll(snapshot: Snapshot) -> JobRoster:
@@ -289,11 +317,12 @@ def _holds_its_peak(now_s: float, view: JobView) -> bool:
 
 
 def free_capacity(table: PlanTable) -> Capacity:
-    """All devices from now on, but for those that open offers reserve."""
+    """All devices from now on, but for those that open offers reserve and those planned for jobs that will be late."""
     rows = len(table.columns.deadline) + len(table.roster.offered)  # more of these may be reserved for later
     capacity = filling.empty_capacity(rows, table.now_s, table.devices)
     for plan in table.offered:
         occupy_plan(table, capacity, plan, 1)
+    filling.occupy_all(capacity, table.columns, table.late)
     return capacity
 
 
