@@ -71,7 +71,7 @@ def list_pages(app: FastAPI) -> list[PageRoute]:
         PageRoute(method, route.path)
         for route in app.routes
         if isinstance(route, APIRoute) and not route.include_in_schema and not route.path.startswith("/live")
-        for method in sorted(route.methods)
+        for method in sorted(route.methods or ())
     ]
 
 
