@@ -162,7 +162,9 @@ def test_a_form_that_is_sent_twice_makes_one_job(shown: Shown) -> None:
         form = {"base": base, "file": "run: python train.py bert", "attempt": found[1], "hold": ""}
         places = [client.post("/ask/submit", data=form | more).headers["location"] for more in ({}, {}, {"steps": "7"})]
         again = re.search(r'name="attempt" value="([^"]+)"', client.get("/ask", params={"job": base}).text)
+        refused = client.post("/ask/submit", data=form | {"deadline": "soon"}).text
     assert places[0] == places[1] != places[2]
+    assert found[1] in refused, "sent again, it is still the same"
     assert again is not None and again[1] != found[1]
 
 

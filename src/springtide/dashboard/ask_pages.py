@@ -63,7 +63,9 @@ def add_ask_pages(app: FastAPI) -> None:
             body = await write_request(api, question)
             job = JobInfo.read(await api.post("jobs", body=body, key=name_attempt(form, body)))
         except SpringtideError as error:
-            return await show(request, question, problem=str(error))
+            # of what became of it nobody may know: sent again, it is still the same
+            kept = {"attempt": form["attempt"]} if form.get("attempt") else {}
+            return await show(request, question, problem=str(error), **kept)
         return rendering.go_to(f"/jobs/{job.id}")
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pwd
 import resource
 import socket
 import time
@@ -161,6 +162,22 @@ def test_a_command_has_less_than_the_server_where_memory_or_processors_are_short
     assert run(lambda: run_command(["sh", "-c", script], {}, None)) == ""
     kilobytes, first_to_end, niceness = said.read_text().split()
     assert int(kilobytes) <= 1 << 20 and first_to_end == "1000" and int(niceness) >= os.nice(0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as other users")
+def test_a_command_runs_as_the_user_that_jobs_run_as_and_can_undo_none_of_its_limits() -> None:
+    nobody = pwd.getpwnam("nobody")
+    script = 'echo "$(id -u) $(id -g) $HOME $(renice -n 0 $$ 2>&1 | grep -c denied)" >&2; exit 1'
+    said = run(lambda: run_command(["sh", "-c", script], {}, "nobody"))
+    assert said == f"sh ended with code 1: {nobody.pw_uid} {nobody.pw_gid} {nobody.pw_dir} 1"
+    assert "no-such-user" in deliveries.tell(str(run(lambda: try_command("no-such-user"))))
+
+
+async def try_command(run_as: str) -> str:
+    """What is said of a command of a user that this system does not have."""
+    told = {"event": "ended", "sentence": "it has ended", "at_s": 0.0}
+    notice = NoticeRecord("gone", 0.0, {"command": ["true"]}, told)
+    return await deliveries.deliver(notice, None, lambda: run_as, 0.0)
 
 
 @given(

@@ -179,7 +179,7 @@ class Operations:
         if not record.active:
             submissions.check_limits(staging, record.owner, user, context.options, record.spec)
         else:
-            check_folder(record.spec, record.owner, staging.list_active(), record.id)
+            check_folder(record.spec, record.owner, staging, record.id)
         is_late = record.deadline_s is not None and record.deadline_s <= staging.now_s
         staging.store.find_run_as(record.owner)  # raises where nobody knows
         record = replace(record, deadline_s=None if is_late else record.deadline_s, step=step)

@@ -226,7 +226,7 @@ def check_limits(staging: Staging, owner: str, user: UserRecord | None, options:
         name = owner if user is None else user.name
         raise LimitError(f"user {name} has {active} active jobs; the limit is {most}; wait for one to end")
     check_project(staging, user)
-    check_folder(job, owner, staging.list_active())
+    check_folder(job, owner, staging)
 
 
 def check_project(staging: Staging, user: UserRecord | None) -> None:

@@ -119,7 +119,7 @@ def refuse(context: Context, record: JobRecord) -> Refusal | None:
     """Why a job that has waited cannot go: what is refused at a submission, or a folder that is in use by now."""
     staging = context.staging
     try:
-        check_folder(record.spec, record.owner, staging.list_active(), record.id)
+        check_folder(record.spec, record.owner, staging, record.id)
     except JobError as error:
         return Refusal(FOLDER_IN_USE, str(error))
     return submissions.refuse(staging, context.world, record, staging.store.find_owner(record.owner))

@@ -3,22 +3,21 @@
 Folders are compared as they are written, in one spelling: nothing is looked at, so links and mounts are not seen.
 """
 
-from collections.abc import Iterable
-
 from springtide.control.storage.records import JobRecord
+from springtide.control.storage.staging import Staging
 from springtide.core.job_file import JobFile
 from springtide.core.job_states import JobState
 from springtide.core.locations import spell
 from springtide.errors import JobError
 
 
-def check_folder(job: JobFile, owner: str, active: Iterable[JobRecord], job_id: str = "") -> None:
+def check_folder(job: JobFile, owner: str, staging: Staging, job_id: str = "") -> None:
     """Refuse a folder that another active job uses; that of another user is not named."""
     wanted = job.checkpoint.dir
     if wanted is None:
         return
     place = spell(wanted)
-    for other in active:
+    for other in staging.list_active():
         used = other.spec.checkpoint.dir
         if used is not None and other.id != job_id and spell(used) == place and claims(other, owner):
             name = f"job {other.name}" if other.owner == owner else "a job of another user"
