@@ -151,11 +151,10 @@ class Reconciler:
         for record in list(staging.jobs.values()):
             attempt(
                 self,
-                partial(recovery.restore_job, staging, world, record),
+                partial(recovery.restore_or_hold, staging, world, state_dir, record),
                 singly,
                 partial(self.aside.leave_out, record.id),
             )
-            recovery.hold_without_secrets(staging, world, state_dir, record.id)
         forgotten_nodes.forget_absent(staging, world.inventory)
         known = {one.job for one in self.store.list_quarantine(MOST_QUARANTINED) if one.kind == "recover"}
         for job_id, why in self.store.unreadable.items():
