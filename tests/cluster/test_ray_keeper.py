@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -178,8 +179,8 @@ def test_one_host_that_does_not_come_keeps_no_server_from_starting_again(
 ) -> None:
     """Its agent runs and cannot reach the lead: it has not joined, was not refused, and has not left."""
     passed = [0.0]
-    monkeypatch.setattr(ray_executor.time, "sleep", lambda seconds: passed.append(passed.pop() + seconds))
-    monkeypatch.setattr(ray_executor.time, "monotonic", lambda: passed[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: passed.append(passed.pop() + seconds))
+    monkeypatch.setattr(time, "monotonic", lambda: passed[0])
     told = {"green": {"up": True, "said": ""}, "blue": {"up": True, "said": "no lead yet"}}
     keeper = SimpleNamespace(fault="", hosts=told, connection={"nodes": ["1", "2"], "address": "127.0.0.1"})
     keeper.connect = keeper.go = lambda: None

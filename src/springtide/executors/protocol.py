@@ -375,6 +375,14 @@ class NodeLost(JobEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeForgotten(JobEvent):
+    """A machine that was lost long ago, and that no job waits for, is in no list any more; `job` is empty."""
+
+    kind: Literal["node_forgotten"] = "node_forgotten"
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeJoined(JobEvent):
     """A machine is there with these devices, for the first time or again; nothing runs on it. `job` is empty."""
 
@@ -429,6 +437,7 @@ Event: TypeAlias = (
     | NodeLost
     | NodeJoined
     | NodeLeaving
+    | NodeForgotten
     | MachineLoaded
 )
 

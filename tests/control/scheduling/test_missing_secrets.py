@@ -5,7 +5,11 @@ from pathlib import Path
 import pytest
 from tests.control.hand_clock import HandClockServer
 
+from springtide.control.scheduling.live_world import PlatformWorld
+from springtide.control.scheduling.loop import recovery
 from springtide.control.scheduling.submissions import Submission
+from springtide.control.storage.records import JobRecord
+from springtide.control.storage.staging import Staging
 from springtide.core.job_file import check_job
 from springtide.core.job_states import JobState
 from springtide.errors import JobError
@@ -59,3 +63,21 @@ def test_a_job_that_runs_with_its_secrets_goes_on_without_the_file(server: HandC
     server.restart()
     server.pass_s(60)
     assert server.job(job).state is JobState.RUNNING
+
+
+def test_a_job_that_can_neither_be_restored_nor_held_keeps_no_server_from_starting(
+    server: HandClockServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(server)
+    waiting = submit(server)
+    restore = recovery.restore_job
+
+    def fail(staging: Staging, world: PlatformWorld, record: JobRecord) -> None:
+        if record.id == waiting:
+            raise ValueError("a record that nobody can read")
+        restore(staging, world, record)
+
+    monkeypatch.setattr(recovery, "restore_job", fail)
+    server.state_dir.secrets_file(waiting).unlink()
+    server.restart()
+    assert server.store.count_quarantine() == 1

@@ -9,7 +9,7 @@ from typing import Any
 from springtide.control.clock import ClockSource
 from springtide.control.scheduling import effects, live_jobs, nodes, sentences, speeds, transitions
 from springtide.control.scheduling.live_world import PlatformWorld, find_rate
-from springtide.control.scheduling.loop import outside_load
+from springtide.control.scheduling.loop import forgotten_nodes, outside_load
 from springtide.control.scheduling.transitions import Ending
 from springtide.control.storage.records import EventRecord, JobRecord, SpeedRecord
 from springtide.control.storage.staging import Effects, Staging
@@ -28,6 +28,7 @@ from springtide.executors.protocol import (
     InputsSeen,
     Lagging,
     MachineLoaded,
+    NodeForgotten,
     NodeJoined,
     NodeLeaving,
     NodeLost,
@@ -76,6 +77,9 @@ class EventHandler:
                 return nodes.lose_node(self.staging, self.world, event, self.decide)
             case NodeLeaving():
                 return nodes.leave_node(self.staging, self.world, event, self.decide)
+            case NodeForgotten():
+                forgotten_nodes.forget_node(self.staging, self.world, event.node)
+                return False
             case NodeJoined():
                 return nodes.join_node(self.staging, self.world, event, self.decide)
             case MachineLoaded():

@@ -23,7 +23,7 @@ from springtide.control.scheduling.effects import follow_decision
 from springtide.control.scheduling.events import EventHandler, Lap
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_world import PlatformWorld
-from springtide.control.scheduling.loop import recovery, timers
+from springtide.control.scheduling.loop import forgotten_nodes, recovery, timers
 from springtide.control.scheduling.loop.alarms import Alarm
 from springtide.control.scheduling.loop.bad_steps import BadSteps
 from springtide.control.scheduling.loop.calls import Call, CallQueue, CallReply, answer_failure
@@ -151,11 +151,11 @@ class Reconciler:
         for record in list(staging.jobs.values()):
             attempt(
                 self,
-                partial(recovery.restore_job, staging, world, record),
+                partial(recovery.restore_or_hold, staging, world, state_dir, record),
                 singly,
                 partial(self.aside.leave_out, record.id),
             )
-            recovery.hold_without_secrets(staging, world, state_dir, record.id)
+        forgotten_nodes.forget_absent(staging, world.inventory)
         known = {one.job for one in self.store.list_quarantine(MOST_QUARANTINED) if one.kind == "recover"}
         for job_id, why in self.store.unreadable.items():
             if job_id not in known:

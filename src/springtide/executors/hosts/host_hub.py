@@ -51,6 +51,7 @@ from springtide.executors.protocol import (
     Finished,
     JobSpec,
     MachineLoaded,
+    NodeForgotten,
     NodeJoined,
     NodeLeaving,
     NodeLost,
@@ -64,6 +65,9 @@ MOST_STRANGERS = 64
 MOST_STARTS = 10_000
 #: In the home: the hosts that are here.
 ROLL = "hosts.roll"
+#: A host that has been lost for so long is forgotten, unless a job waits for it; and reasons that are kept.
+FORGET_S = 86_400.0
+MOST_REFUSED = 100
 #: After a host's line has ended, how long its guests may take to end.
 END_S = 1.0
 #: Events of nodes are no job's.
@@ -358,6 +362,8 @@ class HostHub:
         """Do not take a host."""
         if held.host:
             self.refused[held.host] = reason
+            if len(self.refused) > MOST_REFUSED:
+                del self.refused[next(iter(self.refused))]
         print(f"a host was not taken: {reason}", flush=True)
         held.lines.send(Rejection("rejection", reason, again))
         self.end(held, reason)
@@ -423,6 +429,22 @@ class HostHub:
                 self.end(held, "it said nothing")
             else:
                 held.lines.flush()
+
+    def forget_lost(self, awaited: Collection[str], now_s: float) -> None:
+        """Forget the hosts that were lost long ago, while others are here: clouds and pods have new names every day.
+
+        `awaited` are the devices of all jobs, some of which may wait until one is back.
+        """
+        waiting = {find_host(device) for device in awaited} | self.missing
+        past = [one for one in self.hosts.values() if one.line is None and now_s - one.cleared_s >= FORGET_S]
+        if not any(one.line is not None for one in self.hosts.values()):
+            return
+        for known in past:
+            if known.name not in waiting:
+                del self.hosts[known.name]
+                self.forget_devices(known.name)
+                for node in dict.fromkeys(known.nodes.values()):
+                    self.emit(NodeForgotten(**NOBODY, node=node))
 
     def close(self) -> None:
         """Send all hosts away."""

@@ -54,12 +54,13 @@ def await_secrets(staging: Staging, world: PlatformWorld, job_id: str) -> None:
     transitions.pause(staging, world, job_id, NO_SECRETS, sentences.tell_no_secrets(job_id))
 
 
-def hold_without_secrets(staging: Staging, world: PlatformWorld, state_dir: StateDir, job_id: str) -> None:
-    """Do that with a job that holds nothing yet; one that runs has them in its processes, and goes on."""
-    record = staging.jobs[job_id]
+def restore_or_hold(staging: Staging, world: PlatformWorld, state_dir: StateDir, record: JobRecord) -> None:
+    """Put one job back; without its secrets it waits if it holds nothing: one that runs has them in its processes."""
+    restore_job(staging, world, record)
+    record = staging.jobs[record.id]
     waits = record.state in (JobState.PROBING, JobState.ADMITTED, JobState.WAITLISTED) and not record.waits_for
     if waits and not record.devices and lacks_secrets(record, state_dir):
-        await_secrets(staging, world, job_id)
+        await_secrets(staging, world, record.id)
 
 
 def restore_inventory(inventory: Inventory, store: Store, options: ServerOptions) -> Inventory:
