@@ -25,6 +25,7 @@ from springtide.training.group.paces import PaceWatch
 from springtide.training.group.peers import Peers
 from springtide.training.group.rank_reads import check_reads
 from springtide.training.group.rosters import check_counts
+from springtide.training.group.script_calls import ScriptCalls
 from springtide.training.parts import Parts, find_strays, refuse_foreign
 from springtide.training.positions import Goal
 from springtide.training.run import PrepareOptions, Run
@@ -76,10 +77,11 @@ class ElasticRun(Run):
         self.is_over = False
         #: The step that is under way.
         self.step: Step | None = None
-        self.peers = (
-            None if self.store is None else Peers(self.store, self.name, lambda: self.is_over, self.find_awaited)
-        )
-        self.divergence, self.paces = DivergenceGuard(), PaceWatch()
+        self.peers: Peers | None = None
+        if self.store is not None:
+            asked = (lambda: self.is_over, self.find_awaited, lambda: self.generation)
+            self.peers = Peers(self.store, self.name, *asked)
+        self.divergence, self.paces, self.calls = DivergenceGuard(), PaceWatch(), ScriptCalls(self)
         #: Whether all processes have compared their states since the last walk.
         self.compared = False
         self.iterators = IteratorWatch()
@@ -218,7 +220,7 @@ class ElasticRun(Run):
             self.scalers += strays.scalers
             self.turns.find_compiled()
         check_parts_kept(self)
-        self.keep_switches()
+        levels.keep(self.switches, self.level, self.channel.warn)
         if self.saved is not None:
             run_state.adopt(self, self.saved, is_final=True)
             lost = self.objects.adopt(self, self.saved["objects"]) if "objects" in self.saved else []
@@ -237,16 +239,6 @@ class ElasticRun(Run):
         self.turn_guard.begin_epoch(self)
         self.loop_began_s = time.monotonic()
         self.channel.send("inside")
-
-    def keep_switches(self) -> None:
-        """Put back what the script has set otherwise than the level needs it, and say so."""
-        changed = [] if self.switches is None else levels.find_changed(self.switches)
-        if self.switches is not None and changed:
-            levels.set_backends(self.switches)
-            self.channel.warn(
-                f"the script has changed {', '.join(changed)} after springtide.init; level {self.level} needs what it "
-                "was set to there, and it is that again"
-            )
 
     def draw_seeds(self) -> None:
         """At an epoch's very start each worker draws what iter(DataLoader) would draw."""
@@ -341,7 +333,9 @@ class ElasticRun(Run):
         self.position = self.position.after_step()
         # The order matters: metrics are a collective of the roster that took the step, so acting on what was agreed,
         # which may change the roster or end this process, comes last.
+        self.is_acting = verdict.form[0] > 0
         means = self.metrics.average(verdict.form, self.logical_workers, self.group, self.device)
+        self.is_acting = False
         if means:
             self.emit(means)
         if self.trace is not None:
@@ -425,7 +419,8 @@ class ElasticRun(Run):
                 f"run.sum or run.mean was given {len(values)} values on a process with {len(self.local)} logical "
                 "workers; give one per turn of `for ... in step:`"
             )
-        return gather_values(values, self.local, self.logical_workers, self.group)
+        with self.calls.make() as group:
+            return gather_values(values, self.local, self.logical_workers, group)
 
     def shard(self, loader: DataLoader[Any]) -> Shard:
         if self.sharding is not None:
@@ -441,7 +436,8 @@ class ElasticRun(Run):
 
     def exchange(self, results: list[Any]) -> list[list[Any]]:
         """Everyone's results, by rank."""
-        return [results] if self.group is None else share_trees(self.group, results, self.device)
+        with self.calls.make() as group:
+            return [results] if group is None else share_trees(group, results, self.device)
 
     def no_sync(self) -> AbstractContextManager[None]:
         return self.turns.hold()

@@ -65,7 +65,7 @@ def check_reads(data: object, warn: Callable[[str], None] | None) -> None:
         for share in find_shares(frame.f_code, RankNames()):
             if share.line <= frame.f_lineno and is_taken(share, values):
                 refuse_share(share)
-    attributes = getattr(data, "__dict__", None)
+    attributes: Any = getattr(data, "__dict__", None)
     for method in list_methods(type(data)) if type(attributes) is dict else ():
         for share in find_shares(method, RankNames()):
             if is_taken(share, attributes):
