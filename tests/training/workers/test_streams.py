@@ -130,7 +130,7 @@ def test_checksums_see_values_of_every_usual_kind() -> None:
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_workers_that_read_no_stream_are_told(num_workers: int) -> None:
     said: list[str] = []
-    feed = Feed(Counting(), batch_size=2, shuffle=False, num_workers=num_workers)
+    feed = Feed(dataset=Counting(), batch_size=2, shuffle=False, collate=list, num_workers=num_workers)
     run: Any = SimpleNamespace(seed=0, is_main=True, channel=SimpleNamespace(warn=said.append))
     Loader(run, None, feed, Sampling(26, 2, 3))
     assert [text.partition(" of a")[0] for text in said] == (["num_workers=2"] if num_workers else [])
