@@ -26,6 +26,7 @@ from springtide.training.group.paces import PaceWatch
 from springtide.training.group.peers import Peers
 from springtide.training.group.rank_reads import check_reads
 from springtide.training.group.rosters import check_counts
+from springtide.training.group.script_calls import ScriptCalls
 from springtide.training.parts import Parts, find_strays, refuse_foreign
 from springtide.training.positions import Goal
 from springtide.training.run import PrepareOptions, Run
@@ -77,10 +78,11 @@ class ElasticRun(Run):
         self.is_over = False
         #: The step that is under way.
         self.step: Step | None = None
-        self.peers = (
-            None if self.store is None else Peers(self.store, self.name, lambda: self.is_over, self.find_awaited)
-        )
-        self.divergence, self.paces = DivergenceGuard(), PaceWatch()
+        self.peers: Peers | None = None
+        if self.store is not None:
+            asked = (lambda: self.is_over, self.find_awaited, lambda: self.generation)
+            self.peers = Peers(self.store, self.name, *asked)
+        self.divergence, self.paces, self.calls = DivergenceGuard(), PaceWatch(), ScriptCalls(self)
         #: Whether all processes have compared their states since the last walk.
         self.compared = False
         self.iterators = IteratorWatch()
@@ -219,7 +221,7 @@ class ElasticRun(Run):
             self.scalers += strays.scalers
             self.turns.find_compiled()
         check_parts_kept(self)
-        self.keep_switches()
+        levels.keep(self.switches, self.level, self.channel.warn)
         if self.saved is not None:
             run_state.adopt(self, self.saved, is_final=True)
             lost = self.objects.adopt(self, self.saved["objects"]) if "objects" in self.saved else []
@@ -238,16 +240,6 @@ class ElasticRun(Run):
         self.turn_guard.begin_epoch(self)
         self.loop_began_s = time.monotonic()
         self.channel.send("inside")
-
-    def keep_switches(self) -> None:
-        """Put back what the script has set otherwise than the level needs it, and say so."""
-        changed = [] if self.switches is None else levels.find_changed(self.switches)
-        if self.switches is not None and changed:
-            levels.set_backends(self.switches)
-            self.channel.warn(
-                f"the script has changed {', '.join(changed)} after springtide.init; level {self.level} requires "
-                "the values set there, so they were restored"
-            )
 
     def draw_seeds(self) -> None:
         """At an epoch's very start each worker draws what iter(DataLoader) would draw."""
@@ -343,7 +335,9 @@ class ElasticRun(Run):
         self.position = self.position.after_step()
         # The order matters: metrics are a collective of the roster that took the step, so acting on what was agreed,
         # which may change the roster or end this process, comes last.
+        self.is_acting = verdict.form[0] > 0
         means = self.metrics.average(verdict.form, self.logical_workers, self.group, self.device)
+        self.is_acting = False
         if means:
             self.emit(means)
         if self.trace is not None:
@@ -429,7 +423,8 @@ class ElasticRun(Run):
                 "workers; give one per turn of `for ... in step:`"
             )
         membership.refuse_early(self, "run.sum or run.mean")
-        return gather_values(values, self.local, self.logical_workers, self.group)
+        with self.calls.make() as group:
+            return gather_values(values, self.local, self.logical_workers, group)
 
     def shard(self, loader: DataLoader[Any]) -> Shard:
         if self.sharding is not None:
@@ -441,9 +436,10 @@ class ElasticRun(Run):
 
     def exchange(self, results: list[Any]) -> list[list[Any]]:
         """Everyone's results, by rank; only its own for a process that is not in the loop yet and joins."""
-        if self.group is None or membership.is_joining(self):
+        if membership.is_joining(self):
             return [results]
-        return share_trees(self.group, results, self.device)
+        with self.calls.make() as group:
+            return [results] if group is None else share_trees(group, results, self.device)
 
     def no_sync(self) -> AbstractContextManager[None]:
         return self.turns.hold()

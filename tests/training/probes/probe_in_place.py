@@ -126,6 +126,7 @@ IN_PLACE = (
         SGD,
         "mask = torch.zeros(4, 6)",
         turn="mask.zero_()\nmask[: len(x), ::2] = 1\nloss = F.cross_entropy(net(x * mask[: len(x)]), y)\nloss.backward()",
+        short=True,
         disturbed=True,
     ),
     make(

@@ -65,7 +65,7 @@ def check_reads(data: object, warn: Callable[[str], None] | None) -> None:
         for share in find_shares(frame.f_code, RankNames()):
             if share.line <= frame.f_lineno and is_taken(share, values):
                 refuse_share(share)
-    attributes = getattr(data, "__dict__", None)
+    attributes: Any = getattr(data, "__dict__", None)
     for method in list_methods(type(data)) if type(attributes) is dict else ():
         for share in find_shares(method, RankNames()):
             if is_taken(share, attributes):
@@ -125,12 +125,18 @@ def find_shares(code: CodeType, names: RankNames) -> Iterator[Share]:
 
 def list_ranks(statement: list[dis.Instruction], names: RankNames) -> list[str]:
     """The variables with a rank that a line reads."""
-    return [one.argval for one in statement if LOADING.match(one.opname) and names.is_rank(one.argval)]
+    return [name for name in list_names(statement, LOADING) if names.is_rank(name)]
 
 
 def list_worlds(statement: list[dis.Instruction], names: RankNames) -> list[str]:
     """Those with the number of ranks, or what comes from it."""
-    return [one.argval for one in statement if LOADING.match(one.opname) and names.is_world(one.argval)]
+    return [name for name in list_names(statement, LOADING) if names.is_world(name)]
+
+
+def list_names(statement: list[dis.Instruction], kind: re.Pattern[str]) -> list[str]:
+    """The variables and attributes that a line reads, or writes; later Pythons have instructions with two."""
+    named = [one.argval for one in statement if kind.match(one.opname)]
+    return [str(name) for one in named for name in (one if isinstance(one, tuple) else (one,))]
 
 
 def list_skipped(statement: list[dis.Instruction], names: RankNames) -> Iterator[range]:
@@ -166,10 +172,10 @@ def takes_part(statement: list[dis.Instruction]) -> bool:
 def note_stored(statement: list[dis.Instruction], names: RankNames) -> None:
     """Note what a line stores a rank or the number of ranks in; of a line with both, by their names."""
     asked = {one.argval for one in statement if one.opname == "LOAD_CONST" and isinstance(one.argval, str)}
-    asked = asked if any(one.argval in ASKING for one in statement if LOADING.match(one.opname)) else set()
+    asked = asked if ASKING & {*list_names(statement, LOADING)} else set()
     has_rank = bool(asked & RANKS or list_ranks(statement, names))
     has_world = bool(WORLD_SIZE in asked or list_worlds(statement, names))
-    stored = {str(one.argval) for one in statement if STORING.match(one.opname)}
+    stored = {*list_names(statement, STORING)}
     if has_rank and has_world:
         ranks = {name for name in stored if "rank" in name} if len(stored) > 1 else set()
         worlds = stored - ranks if len(stored) > 1 else set()

@@ -15,10 +15,14 @@ from springtide.training.state.script.loop_variables import OURS
 #: How deep iterators are looked into: `zip` has others in it.
 DEEPEST = 3
 PLAIN = (bool, int, float, str, type(None))
-BUILT_IN = tuple(type(one) for one in (iter([]), iter(()), iter(range(0)), iter(""), iter({}), iter({}.values())))
-BUILT_IN += (enumerate, zip, map, filter, reversed, type(iter(range(1 << 70))), type(reversed([])), type(iter(set())))
-BUILT_IN += (type(iter({}.items())), itertools.count, itertools.cycle, itertools.chain, itertools.repeat)
-BUILT_IN += (itertools.islice, itertools.starmap, itertools.accumulate, GeneratorType)
+EXAMPLES: list[Any] = [[], (), range(0), range(1 << 70), "", set(), {}, {}.values(), {}.items()]
+OF_ITERTOOLS = (itertools.count, itertools.cycle, itertools.chain, itertools.repeat, itertools.islice)
+BUILT_IN: tuple[Any, ...] = (
+    *(type(iter(one)) for one in EXAMPLES),
+    *(enumerate, zip, map, filter, reversed, type(reversed([]))),
+    *(*OF_ITERTOOLS, itertools.starmap, itertools.accumulate),
+    GeneratorType,
+)
 
 
 def is_iterator(value: Any) -> bool:
