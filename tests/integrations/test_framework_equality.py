@@ -21,7 +21,7 @@ BEST = {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss"}
 HF, TRL, ACCELERATE = "hf_workload.py", "trl_workload.py", "accelerate_workload.py"
 LIGHTNING, FABRIC = "lightning_workload.py", "fabric_workload.py"
 NEEDS = {HF: "transformers", TRL: "trl", ACCELERATE: "accelerate", LIGHTNING: "lightning", FABRIC: "lightning"}
-CASES = {
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "hf plain": (HF, {}),
     "hf accumulation": (HF, {"gradient_accumulation_steps": 2, "warmup_steps": 2, "collate": True}),
     "hf bf16 lora": (HF, {"bf16": True, "lora": True}),
