@@ -119,6 +119,16 @@ def test_epochs_after_a_loaded_state_are_those_that_are_left(
     assert "accelerator.epochs(1) trains 1 epochs from there" in said.out + said.err
 
 
+def test_a_sharded_model_is_not_for_a_framework(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frameworks clip, evaluate and save models as if they were whole."""
+    from springtide.integrations.worker_feeds import begin_contexts
+
+    prepared = Prepared()
+    monkeypatch.setattr(prepared.run, "sharding", object())
+    with pytest.raises(JobError, match=r"run\.fully_shard has sharded was given to Hugging Face"):
+        begin_contexts(prepared.run)
+
+
 def test_what_ddp_would_do_to_gradients_is_refused() -> None:
     """`comm_hook` was dropped without a word; others were called options of a DataLoader."""
     from accelerate.utils import DDPCommunicationHookType, DistributedDataParallelKwargs

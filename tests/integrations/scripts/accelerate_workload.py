@@ -67,6 +67,8 @@ def evaluate(name: Any) -> None:
             file.write(f"{name} {right / seen} {found_words[:8]}\n")
 
 
+if asked.get("load"):
+    accelerator.load_state(asked["load"])
 if asked.get("baseline"):
     accelerator.wait_for_everyone()
     evaluate("before")

@@ -11,7 +11,9 @@ from tokenizers import Tokenizer, models
 from torch.utils.data import DataLoader
 from transformers import (
     BertConfig,
+    BertForMaskedLM,
     BertForSequenceClassification,
+    DataCollatorForLanguageModeling,
     DataCollatorWithPadding,
     EarlyStoppingCallback,
     PreTrainedTokenizerFast,
@@ -24,17 +26,20 @@ from springtide.integrations.hf import ElasticTrainer
 variant = sys.argv[1]
 springtide.init(logical_workers=2)
 torch.manual_seed(1)
-vocabulary = {word: number for number, word in enumerate(["<pad>", "<unk>", *(f"w{number}" for number in range(40))])}
+vocabulary = {
+    word: number for number, word in enumerate(["<pad>", "<unk>", *(f"w{number}" for number in range(40)), "<mask>"])
+}
 inner = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", unk_token="<unk>")
+tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", unk_token="<unk>", mask_token="<mask>")
 sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-model = BertForSequenceClassification(BertConfig(vocab_size=42, max_position_embeddings=16, num_labels=3, **sizes))
+model = BertForSequenceClassification(BertConfig(vocab_size=43, max_position_embeddings=16, num_labels=3, **sizes))
 
 
 def make_sample(number: int) -> dict[str, Any]:
     """A sample of its own length."""
     ids = torch.randint(2, 42, (3 + number % 7,), generator=torch.Generator().manual_seed(number)).tolist()
-    return {"input_ids": ids, "attention_mask": [1] * len(ids), "label": sum(ids) % 3}
+    labels = {} if variant == "masked" else {"label": sum(ids) % 3}
+    return {"input_ids": ids, "attention_mask": [1] * len(ids), **labels}
 
 
 def measure(found: Any) -> dict[str, float]:
@@ -102,6 +107,7 @@ class TwoModes(torch.optim.SGD):
 
 
 kind: Any = ElasticTrainer
+collator: Any = DataCollatorWithPadding(tokenizer)
 more: dict[str, Any] = {}
 if variant == "best":
     options: dict[str, Any] = {"eval_strategy": "steps", "eval_steps": 3, "save_strategy": "steps", "save_steps": 3}
@@ -116,6 +122,11 @@ elif variant == "own":
 elif variant == "unlogged":
     kind = WeightedTrainer
     options = {"logging_strategy": "no", "save_strategy": "steps", "save_steps": 5}
+elif variant == "masked":
+    model = BertForMaskedLM(model.config)
+    collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.3)
+    options = {"train_sampling_strategy": "group_by_length", "eval_strategy": "epoch", "save_strategy": "epoch"}
+    options |= {"gradient_accumulation_steps": 2}
 elif variant == "modes":
     options = {"eval_strategy": "steps", "eval_steps": 3, "save_strategy": "steps", "save_steps": 4}
     steps = TwoModes(model.parameters(), lr=0.05, momentum=0.9)
@@ -139,7 +150,7 @@ trainer = kind(
     args=TrainingArguments(**quiet | amounts | options),
     train_dataset=[make_sample(number) for number in range(53)],
     eval_dataset=[make_sample(number) for number in range(100, 121)],
-    data_collator=DataCollatorWithPadding(tokenizer),
+    data_collator=collator,
     compute_metrics=measure,
     **more,
 )

@@ -335,7 +335,8 @@ class ElasticTrainer(Trainer):
 
     def store_flos(self) -> None:
         if self.is_elastic and self.run.prepared:
-            self.current_flos = sum(self.pop_everyone("flops", 0.0))
+            everyone = self.pop_everyone("flops", 0.0)
+            self.current_flos = torch.tensor(everyone).sum().item() if len(everyone) > 1 else everyone[0]
         super().store_flos()
 
     def log(self, logs: dict[str, float], *given: Any, **named: Any) -> None:
