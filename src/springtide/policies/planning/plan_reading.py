@@ -235,10 +235,13 @@ def projected_end(columns: JobColumns, job: int, now_s: float) -> float:
 
 
 @kernel
-def write_overruns(columns: JobColumns, rows: Ints, now_s: float, guard_s: float, overruns: Ints) -> int:
+def write_overruns(
+    columns: JobColumns, rows: Ints, now_s: float, guard_s: float, overruns: Ints, doubts_s: Floats
+) -> int:
     """The jobs that their plans make late, or that need their devices longer than planned, into `overruns`; how many.
 
-    A job that was planned late may be in time by now.
+    A job that was planned late may be in time by now. `doubts_s` says until when each of the others follows its plan
+    for sure: as long as nothing else is seen of a job, no other end is to be expected.
     """
     found = 0
     for row in rows:
@@ -246,6 +249,11 @@ def write_overruns(columns: JobColumns, rows: Ints, now_s: float, guard_s: float
         if is_late or projected_end(columns, row, now_s) > columns.held[row] + guard_s:
             overruns[found] = row
             found += 1
+        elif share_now(columns, row, now_s) == columns.share[row]:
+            doubts_s[row] = columns.held[row]
+            for s in range(columns.segment_count[row] - 1, -1, -1):
+                if columns.segment_times[row, s] > now_s:
+                    doubts_s[row] = columns.segment_times[row, s]
     return found
 
 

@@ -40,7 +40,10 @@ class JobRoster:
 
 @dataclass(slots=True)
 class PlanTable:
-    """Rows of columns by job id. `base_*` hold progress as last seen, from which `columns.work` is settled to now."""
+    """Rows of columns by job id. `base_*` hold progress as last seen, from which `columns.work` is settled to now.
+
+    Up to `doubts_s` a job follows its plan if nothing else is seen of it.
+    """
 
     now_s: float
     devices: int
@@ -51,6 +54,7 @@ class PlanTable:
     base_work: Floats
     base_rate: Floats
     base_since: Floats
+    doubts_s: Floats
     capacity: Capacity
     trial: JobColumns
     certificate: Certificate | None = None  # of the last plans that were checked
@@ -106,6 +110,7 @@ class PlanTable:
         self.base_since[row] = max(progress.since_s, progress.paused_until_s)
         self.columns.ready[row] = progress.paused_until_s
         self.columns.share[row] = view.share
+        self.doubts_s[row] = -inf
         if view.promise is not None:
             self.in_force[view.job.id] = view.promise.plan
             write_plan(self.columns, row, view.promise.plan)
@@ -174,6 +179,7 @@ class PlanTable:
         self.base_work = np.concatenate([self.base_work, np.zeros(jobs - size)])
         self.base_rate = np.concatenate([self.base_rate, np.zeros(jobs - size)])
         self.base_since = np.concatenate([self.base_since, np.zeros(jobs - size)])
+        self.doubts_s = np.concatenate([self.doubts_s, np.zeros(jobs - size)])
         self.spare_rows[:0] = range(jobs - 1, size - 1, -1)
         capacity = filling.empty_capacity(jobs + len(self.roster.offered), self.now_s, self.devices)
         used = int(self.capacity.size[0])
@@ -271,8 +277,10 @@ def find_overruns(table: PlanTable, rows: Ints) -> Ints:
 
     With speeds and work as they were stated there are none.
     """
-    overruns = np.empty(len(rows), np.int64)
-    return overruns[: filling.write_overruns(table.columns, rows, table.now_s, filling.GUARD_S, overruns)]
+    doubtful = rows[table.doubts_s[rows] <= table.now_s]
+    overruns = np.empty(len(doubtful), np.int64)
+    found = filling.write_overruns(table.columns, doubtful, table.now_s, filling.GUARD_S, overruns, table.doubts_s)
+    return overruns[:found]
 
 
 def mend_overruns(table: PlanTable, overruns: Ints) -> None:
@@ -345,6 +353,7 @@ def new_table(now_s: float, snapshot: Snapshot) -> PlanTable:
         np.zeros(size),
         np.zeros(size),
         np.zeros(size),
+        np.zeros(size),
         filling.empty_capacity(size, now_s, snapshot.cluster.total),
         filling.empty_columns(1, levels),
     )
@@ -362,6 +371,7 @@ def copy_table(table: PlanTable, now_s: float) -> PlanTable:
         table.base_work.copy(),
         table.base_rate.copy(),
         table.base_since.copy(),
+        table.doubts_s.copy(),
         table.capacity,
         table.trial,
         table.certificate,
