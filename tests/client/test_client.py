@@ -10,8 +10,8 @@ from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.cli.app import main
 from springtide.client.client import Client
-from springtide.client.http_line import HttpResponse
-from springtide.client.server_line import ServerLine, find_error
+from springtide.client.http_connections import HttpResponse
+from springtide.client.server_connection import ServerConnection, find_error
 from springtide.core.job_states import JobState
 from springtide.errors import (
     ArchiveError,
@@ -96,7 +96,7 @@ def test_a_command_tells_programs_which_kind_of_error_it_was(
 ) -> None:
     told = {"error": {"reason": reason, "sentence": "so it is"}, "job": "j-1", "unknown": True}
     reply = HttpResponse(status, HTTPMessage(), [json.dumps(told).encode()])
-    monkeypatch.setattr(ServerLine, "send", lambda *_, **__: reply)
+    monkeypatch.setattr(ServerConnection, "send", lambda *_, **__: reply)
     monkeypatch.setenv("SPRINGTIDE_URL", "http://localhost:1")
     monkeypatch.setenv("SPRINGTIDE_TOKEN", "secret")
     with pytest.raises(SystemExit) as ended:

@@ -37,7 +37,7 @@ def run() -> None:
 
 
 def build_server(connect: "Callable[[], Client]") -> "MCPServer":
-    """The tools, over lines to a server that are opened when they are needed."""
+    """The tools, over connections to a server that are opened when they are needed."""
     try:
         from mcp.server import MCPServer
     except ImportError:

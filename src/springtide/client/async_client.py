@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 from springtide.client.client import FOLLOW_S, RANK_0, Client
 from springtide.client.log_streams import LogChoice, LogLine
 from springtide.client.replies import JobInfo
-from springtide.client.server_line import JobRef
+from springtide.client.server_connection import JobRef
 
 if TYPE_CHECKING:
     from springtide.client.board_replies import BoardInfo
@@ -38,7 +38,7 @@ class InThread(Generic[P, R]):
 
 
 class AsyncClient:
-    """A line to one server, for programs with an event loop.
+    """A connection to one server, for programs with an event loop.
 
     async with springtide.AsyncClient() as client:
         job = await client.submit("job.yaml")

@@ -8,7 +8,14 @@ import time
 from collections.abc import Callable
 from http import HTTPStatus
 
-from springtide.client.http_line import Address, ConnectError, HttpRequest, HttpResponse, Transport, TransportError
+from springtide.client.http_connections import (
+    Address,
+    ConnectError,
+    HttpRequest,
+    HttpResponse,
+    Transport,
+    TransportError,
+)
 from springtide.errors import InputError
 
 TAKE_OVER_S = 20.0

@@ -18,9 +18,9 @@ import pytest
 from sqlalchemy.exc import DBAPIError, OperationalError
 from tests.control.http_servers import connect, run_server, write_project
 
-from springtide.client import server_line
+from springtide.client import server_connection
 from springtide.client.client import Client
-from springtide.client.http_line import HttpResponse
+from springtide.client.http_connections import HttpResponse
 from springtide.client.job_folders import load_job
 from springtide.control.api import api, change_routes
 from springtide.control.api.job_data.archive_routes import UploadDesk
@@ -130,7 +130,7 @@ def test_keys_are_a_user_s_own(server: Server, tmp_path: Path) -> None:
 def test_the_client_asks_again_for_an_answer_that_was_lost(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_line, "PAUSES_S", (0.01, 0.02, 0.03))
+    monkeypatch.setattr(server_connection, "PAUSES_S", (0.01, 0.02, 0.03))
     path = write_project(tmp_path / "project")
     with lose_answers(server, 2) as url, Client(url, home=server.settings.state_dir.root) as client:
         job = client.submit(path)
@@ -140,7 +140,7 @@ def test_the_client_asks_again_for_an_answer_that_was_lost(
 def test_the_client_gives_up_in_the_end_and_at_once_where_nobody_listens(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_line, "PAUSES_S", (0.01, 0.02))
+    monkeypatch.setattr(server_connection, "PAUSES_S", (0.01, 0.02))
     path = write_project(tmp_path / "project")
     home = server.settings.state_dir.root
     with (

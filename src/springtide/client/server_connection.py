@@ -1,4 +1,4 @@
-"""A line to a server: its address, the token, requests that may be sent again, and error documents as exceptions."""
+"""A connection to a server: address, token, requests that may be sent again, and error documents as exceptions."""
 
 import os
 import time
@@ -7,7 +7,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from springtide.client.failover import Failover, split_addresses
-from springtide.client.http_line import Address, ConnectError, HttpLine, HttpResponse, TransportError
+from springtide.client.http_connections import Address, ConnectError, HttpCaller, HttpResponse, TransportError
 from springtide.client.replies import JobInfo
 from springtide.control.storage.state_dir import StateDir, find_home, read_address
 from springtide.core.shared_types import Document
@@ -38,7 +38,7 @@ FAMILIES: dict[int, type[SpringtideError]] = {
 JobRef = str | JobInfo
 
 
-class ServerLine:
+class ServerConnection:
     """Requests to one server, or to the active one of several."""
 
     def __init__(self, url: str | None = None, token: str | None = None, home: Path | str | None = None) -> None:
@@ -50,7 +50,7 @@ class ServerLine:
         self.addresses = split_addresses(address)
         transport = Failover(self.addresses) if len(self.addresses) > 1 else Address(self.url)
         secret = token or known.get("SPRINGTIDE_TOKEN") or read_token(place)
-        self.http = HttpLine(transport, {"Authorization": f"Bearer {secret}"})
+        self.http = HttpCaller(transport, {"Authorization": f"Bearer {secret}"})
 
     @property
     def url(self) -> str:
