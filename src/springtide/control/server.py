@@ -20,8 +20,8 @@ from typing import Any
 import uvicorn
 
 from springtide import __version__
+from springtide.control.api.bounded_connections import bound_lines
 from springtide.control.api.guard import LOCAL_NAMES, ensure_owner
-from springtide.control.api.http_lines import bound_lines
 from springtide.control.api.routes import AddPages, build_app
 from springtide.control.api.sessions import Pulse
 from springtide.control.clock import SystemClocks

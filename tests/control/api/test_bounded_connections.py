@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.control.http_servers import OPTIONS, connect, run_server
 
-from springtide.control.api import guard, http_lines
+from springtide.control.api import bounded_connections, guard
 from springtide.control.server import Server
 
 MOST = 10
@@ -45,8 +45,10 @@ def begin_post(server: Server, line: socket.socket) -> None:
     line.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{".encode())
 
 
-def list_lines(server: Server) -> list[http_lines.BoundedLine]:
-    return [one for one in server.http.server_state.connections.copy() if isinstance(one, http_lines.BoundedLine)]
+def list_lines(server: Server) -> list[bounded_connections.BoundedLine]:
+    return [
+        one for one in server.http.server_state.connections.copy() if isinstance(one, bounded_connections.BoundedLine)
+    ]
 
 
 def wait_for_lines(server: Server, count: int) -> None:
@@ -86,7 +88,7 @@ def test_who_has_just_called_is_heard_and_not_crowded_out(server: Server) -> Non
 
 
 def test_when_every_line_stays_in_use_a_new_one_is_told_so(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_lines, "WAIT_S", 0.2)
+    monkeypatch.setattr(bounded_connections, "WAIT_S", 0.2)
     with ExitStack() as lines:
         fill_seats(server, lines, 0)
         late = lines.enter_context(open_line(server))
@@ -116,14 +118,14 @@ def test_who_has_gone_while_waiting_makes_way_first(server: Server) -> None:
 
 
 def test_lines_that_are_turned_away_are_bounded_too(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_lines, "LINGER_S", 30.0)
+    monkeypatch.setattr(bounded_connections, "LINGER_S", 30.0)
     ask = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with ExitStack() as lines:
         for line in fill_seats(server, lines, MOST):
             line.sendall(ask)
-        refused = [lines.enter_context(open_line(server)) for _ in range(http_lines.MOST_LEAVING + 5)]
+        refused = [lines.enter_context(open_line(server)) for _ in range(bounded_connections.MOST_LEAVING + 5)]
         assert [read_reply(line)[0] for line in refused] == [503] * len(refused)
-        while len(list_lines(server)) > 2 * MOST + http_lines.MOST_LEAVING:
+        while len(list_lines(server)) > 2 * MOST + bounded_connections.MOST_LEAVING:
             time.sleep(0.01)
 
 
@@ -155,7 +157,7 @@ def test_when_all_that_wait_have_asked_the_last_is_told_so(server: Server) -> No
 def test_a_head_that_does_not_come_is_not_waited_for(
     server: Server, monkeypatch: pytest.MonkeyPatch, head: bytes
 ) -> None:
-    monkeypatch.setattr(http_lines, "HEAD_S", 0.2)
+    monkeypatch.setattr(bounded_connections, "HEAD_S", 0.2)
     with open_line(server) as line:
         line.sendall(head)
         status, told = read_reply(line)
@@ -178,7 +180,7 @@ def test_what_is_no_http_is_answered_in_a_sentence(server: Server) -> None:
 
 
 def test_an_answer_that_nobody_takes_is_not_kept_for_ever(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_lines, "WRITE_S", 0.2)
+    monkeypatch.setattr(bounded_connections, "WRITE_S", 0.2)
     with open_line(server) as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         line.setblocking(False)
