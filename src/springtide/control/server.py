@@ -32,7 +32,7 @@ from springtide.control.notices.notice_decisions import tell_failure
 from springtide.control.notices.notifier import Notifier
 from springtide.control.rent_quotes import read_clouds
 from springtide.control.scheduling.context import ServerOptions
-from springtide.control.scheduling.loop.executor_line import ExecutorLine
+from springtide.control.scheduling.loop.non_blocking_executor import NonBlockingExecutor
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.server_config import read_config
 from springtide.control.server_log import set_up_logging
@@ -118,9 +118,9 @@ class Server:
         state_dir.let_through(any(user.run_as is not None for user in self.store.users()))
         state_dir.note_database(settings.database)
         restore_code(state_dir, self.store.active_jobs(), settings.options.archive_limit_bytes)
-        self.executor_line = ExecutorLine(engine.executor)
+        self.executor = NonBlockingExecutor(engine.executor)
         site = replace(engine.inventory, weights=settings.options.weights)
-        parts = (self.store, self.executor_line, site, state_dir, SystemClocks(), settings.options, engine.stream)
+        parts = (self.store, self.executor, site, state_dir, SystemClocks(), settings.options, engine.stream)
         self.reconciler = insist(partial(Reconciler, *parts), place)  # which writes down where it goes on
         self.stop_all = False
         names = frozenset({*LOCAL_NAMES, settings.listening.host.lower(), *settings.listening.names})
@@ -183,7 +183,7 @@ class Server:
                 thread.join()
         self.notifier.close()
         self.manifests.close()
-        self.executor_line.close()
+        self.executor.close()
         if self.stop_all:
             self.end_executor()
         if (read_address(self.settings.state_dir) or {}).get("pid") == os.getpid():  # else one that took over is there

@@ -29,8 +29,8 @@ from springtide.control.scheduling.loop.bad_steps import BadSteps
 from springtide.control.scheduling.loop.calls import Call, CallQueue, CallReply, answer_failure
 from springtide.control.scheduling.loop.decision_failures import DecisionFailures, note_failure
 from springtide.control.scheduling.loop.effort import Effort
-from springtide.control.scheduling.loop.executor_line import UnansweredError
 from springtide.control.scheduling.loop.health import Health, show_safely
+from springtide.control.scheduling.loop.non_blocking_executor import UnansweredError
 from springtide.control.scheduling.loop.putting_aside import PuttingAside
 from springtide.control.scheduling.loop.sending import InstructionSender
 from springtide.control.scheduling.loop.transactions import attempt, take_step, try_call
