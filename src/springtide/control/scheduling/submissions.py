@@ -29,7 +29,7 @@ from springtide.control.storage.store import Store
 from springtide.core.dependencies import Dependency
 from springtide.core.durations import is_instant, parse_deadline, parse_span
 from springtide.core.job_file import JobFile
-from springtide.core.job_files.sweeps import expand_sweep, name_swept
+from springtide.core.job_file_parts.sweeps import expand_sweep, name_swept
 from springtide.core.job_states import JobState
 from springtide.core.sizes import parse_size
 from springtide.errors import JobError, LimitError, RemovedUserError, UnavailableError
