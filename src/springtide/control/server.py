@@ -27,8 +27,8 @@ from springtide.control.api.sessions import Pulse
 from springtide.control.clock import SystemClocks
 from springtide.control.executor_factory import ExecutorHandle, check_memory_limit, choose_limits, open_executor
 from springtide.control.memory_sweeps import shorten_sweeps
-from springtide.control.notices.deliveries import MailServer
 from springtide.control.notices.notice_decisions import tell_failure
+from springtide.control.notices.notice_deliveries import MailServer
 from springtide.control.notices.notifier import Notifier
 from springtide.control.rent_quotes import read_clouds
 from springtide.control.scheduling.context import ServerOptions

@@ -13,8 +13,8 @@ from functools import partial
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from springtide.control.notices.deliveries import MailServer, deliver
 from springtide.control.notices.notice_decisions import is_news, note_try
+from springtide.control.notices.notice_deliveries import MailServer, deliver
 from springtide.control.storage.records import JobRecord, NoticeRecord
 from springtide.control.storage.store import Store
 
