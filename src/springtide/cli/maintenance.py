@@ -185,7 +185,7 @@ def open_store() -> "Iterator[tuple[StateDir, Store]]":
 
 def remove_garbage(dry_run: bool) -> "list[Removable]":
     """What may go, and unless it is only asked for, has gone."""
-    from springtide.control.scheduling.context import ServerOptions
+    from springtide.control.scheduling.server_context import ServerOptions
     from springtide.control.server_config import read_config
     from springtide.control.storage.housekeeping import collect, list_garbage
 

@@ -31,9 +31,9 @@ from springtide.control.notices.notice_decisions import tell_failure
 from springtide.control.notices.notice_deliveries import MailServer
 from springtide.control.notices.notifier import Notifier
 from springtide.control.rent_quotes import read_clouds
-from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.loop.non_blocking_executor import NonBlockingExecutor
 from springtide.control.scheduling.reconciler import Reconciler
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.server_config import read_config
 from springtide.control.server_log import set_up_logging
 from springtide.control.standby import seek_lead

@@ -12,7 +12,7 @@ from typing import (
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError, ValidationInfo
 from typing_extensions import TypedDict
 
-from springtide.control.scheduling.context import ServerOptions
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.storage.state_dir import StateDir
 from springtide.core.job_file_parts.job_explanations import shorten
 from springtide.core.job_file_parts.job_sections import check_size

@@ -14,8 +14,8 @@ from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.client.client import Client
 from springtide.control.executor_factory import open_executor
-from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.loop.non_blocking_executor import NonBlockingExecutor, UnansweredError
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.server import Listening, Server, ServerSettings
 from springtide.control.storage.state_dir import StateDir
 from springtide.core.job_states import JobState

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from springtide.control.scheduling import sentences, submissions, transitions
-from springtide.control.scheduling.context import Context
 from springtide.control.scheduling.live_world import PlatformWorld
+from springtide.control.scheduling.server_context import Context
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects, Staging
 from springtide.core.decisions import Answer, Status
