@@ -42,7 +42,7 @@ def test_a_job_is_followed_by_what_the_client_said_of_it(client: Client, tmp_pat
     assert ended.deadline is not None and ended.finished_at < ended.deadline
     assert client.why(job).state is JobState.SUCCEEDED
     assert [event.kind for event in client.events(job)][-1] == "succeeded"
-    assert {device.device_type for device in client.nodes()} == {"fake"}
+    assert {device.device_type for device in client.devices()} == {"fake"} and client.nodes() == client.devices()
     assert client.plan(write_project(tmp_path / "a", deadline="20m")).answer == "admitted"
 
 
