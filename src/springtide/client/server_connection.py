@@ -43,7 +43,7 @@ class ServerConnection:
 
     def __init__(self, url: str | None = None, token: str | None = None, home: Path | str | None = None) -> None:
         place = find_home() if home is None else StateDir(Path(home).absolute())
-        known = os.environ if home is None else {}  # who names a home means the server there, and no other
+        known = os.environ if home is None else {}  # a home that is given means the server there, and no other
         address = url or known.get("SPRINGTIDE_URL") or (read_address(place) or {}).get("url")
         if address is None:
             raise ServerError(f"no server runs in {place.root}; start one with: springtide serve")
