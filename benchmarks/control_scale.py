@@ -24,11 +24,11 @@ from typing import Any
 
 from springtide.client.packing import pack
 from springtide.control.memory_sweeps import shorten_sweeps
-from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.inventory import Inventory, make_inventory
 from springtide.control.scheduling.loop import effort
 from springtide.control.scheduling.operations import Operations
 from springtide.control.scheduling.reconciler import Reconciler
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.archives import unpack
 from springtide.control.storage.state_dir import StateDir

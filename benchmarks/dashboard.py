@@ -24,8 +24,8 @@ import psutil
 
 from springtide.client.client import Client
 from springtide.control.executor_factory import ExecutorHandle
-from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.inventory import make_inventory
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.server import Listening, Server, ServerSettings
 from springtide.control.storage.state_dir import StateDir, read_address
 from springtide.core.decisions import Decision, Snapshot

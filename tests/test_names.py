@@ -53,6 +53,30 @@ def test_no_file_name_stands_in_two_folders() -> None:
     assert {name: places for name, places in found.items() if len(places) > 1} == {}
 
 
+def make_singular(stem: str) -> str:
+    """A name without the mark of a plural."""
+    return f"{stem[:-3]}y" if stem.endswith("ies") else stem.removesuffix("s")
+
+
+def test_no_two_files_differ_by_a_plural_alone() -> None:
+    found = defaultdict(set)
+    for path in MODULES:
+        if path.stem not in ("__init__", "__main__") and path.parent.name != "cli":
+            found[make_singular(path.stem)].add(describe(path))
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
+
+
+def test_no_file_and_folder_beside_it_differ_by_a_plural_alone() -> None:
+    folders = {path.parent for path in MODULES}
+    twins = [
+        f"{describe(path)}, {describe(folder)}"
+        for path in MODULES
+        for folder in folders
+        if folder.parent == path.parent and make_singular(folder.name) == make_singular(path.stem)
+    ]
+    assert twins == []
+
+
 def list_aliases(tree: ast.Module) -> list[tuple[str, str]]:
     """The names of types that a module makes by an assignment, with what they stand for; type variables are not."""
     made = [(one.targets[0], one.value) for one in tree.body if isinstance(one, ast.Assign)]

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from springtide.core.job_file import JobFile, build_schema
-from springtide.core.job_files.job_explanations import show_value
-from springtide.core.job_files.job_sections import Checkpoint, Notice, Retry, Sweep
+from springtide.core.job_file_parts.job_explanations import show_value
+from springtide.core.job_file_parts.job_sections import Checkpoint, Notice, Retry, Sweep
 
 SECTIONS: dict[str, type[BaseModel]] = {"checkpoint": Checkpoint, "retry": Retry, "notify": Notice, "sweep": Sweep}
 EXAMPLE = """name: digits-cnn

@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from tests.adversary.nights import SEED, TIMES, Record, count, report
 from tests.control.http_servers import OPTIONS, run_server
 
-from springtide.control.scheduling.context import ServerOptions
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.server import Server
 from springtide.control.storage.archive_reader import ArchiveLimits, read_content, read_member, survey
 from springtide.core.job_file import check_job, parse_job_text

@@ -18,7 +18,7 @@ from tests.adversary.nights import SEED, Record, count, report
 from tests.adversary.test_gates import UNLIMITED
 from tests.control.http_servers import OPTIONS, SLOW, connect, run_server, write_project
 
-from springtide.control.scheduling.context import ServerOptions
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.server import Server
 from springtide.dashboard.pages import add_pages
 

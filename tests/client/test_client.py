@@ -11,7 +11,7 @@ from tests.control.http_servers import connect, run_server, write_project
 from springtide.cli.app import main
 from springtide.client.client import Client
 from springtide.client.http_connections import HttpResponse
-from springtide.client.server_connection import ServerLine, find_error
+from springtide.client.server_connection import ServerConnection, find_error
 from springtide.core.job_states import JobState
 from springtide.errors import (
     ArchiveError,
@@ -42,7 +42,7 @@ def test_a_job_is_followed_by_what_the_client_said_of_it(client: Client, tmp_pat
     assert ended.deadline is not None and ended.finished_at < ended.deadline
     assert client.why(job).state is JobState.SUCCEEDED
     assert [event.kind for event in client.events(job)][-1] == "succeeded"
-    assert {device.device_type for device in client.nodes()} == {"fake"}
+    assert {device.device_type for device in client.devices()} == {"fake"} and client.nodes() == client.devices()
     assert client.plan(write_project(tmp_path / "a", deadline="20m")).answer == "admitted"
 
 
@@ -96,7 +96,7 @@ def test_a_command_tells_programs_which_kind_of_error_it_was(
 ) -> None:
     told = {"error": {"reason": reason, "sentence": "so it is"}, "job": "j-1", "unknown": True}
     reply = HttpResponse(status, HTTPMessage(), [json.dumps(told).encode()])
-    monkeypatch.setattr(ServerLine, "send", lambda *_, **__: reply)
+    monkeypatch.setattr(ServerConnection, "send", lambda *_, **__: reply)
     monkeypatch.setenv("SPRINGTIDE_URL", "http://localhost:1")
     monkeypatch.setenv("SPRINGTIDE_TOKEN", "secret")
     with pytest.raises(SystemExit) as ended:

@@ -6,7 +6,7 @@ from http.client import HTTPMessage
 import pytest
 
 from springtide.client.failover import Failover, split_addresses
-from springtide.client.http_connections import ConnectError, HttpLine, HttpRequest, HttpResponse, TransportError
+from springtide.client.http_connections import ConnectError, HttpCaller, HttpRequest, HttpResponse, TransportError
 from springtide.errors import InputError
 
 STANDBY = json.dumps({"error": {"reason": "standby", "sentence": "this server stands by"}}).encode()
@@ -42,11 +42,11 @@ class OneServer:
         pass
 
 
-def connect(platform: Platform) -> tuple[HttpLine, list[str]]:
+def connect(platform: Platform) -> tuple[HttpCaller, list[str]]:
     addresses = split_addresses("http://a:1, http://b:2/")
     servers = {"http://a:1": OneServer(platform, "a"), "http://b:2": OneServer(platform, "b")}
     transport = Failover(addresses, lambda one: servers[one], lambda seconds: platform.states.update(b="active"))
-    return HttpLine(transport, {}), addresses
+    return HttpCaller(transport, {}), addresses
 
 
 @pytest.mark.parametrize("first", ["standby", "gone"])

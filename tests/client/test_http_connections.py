@@ -11,7 +11,7 @@ from threading import Thread
 
 import pytest
 
-from springtide.client.http_connections import Address, ConnectError, HttpLine, TransportError, has_news, make_request
+from springtide.client.http_connections import Address, ConnectError, HttpCaller, TransportError, has_news, make_request
 
 
 class Noting(BaseHTTPRequestHandler):
@@ -65,8 +65,8 @@ def serve() -> Iterator[tuple[str, list[tuple[int, str, str]]]]:
 
 
 @contextmanager
-def connect(url: str) -> Iterator[HttpLine]:
-    line = HttpLine(Address(url), {"X": "mine"})
+def connect(url: str) -> Iterator[HttpCaller]:
+    line = HttpCaller(Address(url), {"X": "mine"})
     try:
         yield line
     finally:

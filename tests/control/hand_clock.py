@@ -4,10 +4,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from springtide.client.packing import pack
-from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.inventory import join_inventories, make_inventory
 from springtide.control.scheduling.operations import Operations
 from springtide.control.scheduling.reconciler import Reconciler
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.scheduling.submissions import Submission, find_checkpoint
 from springtide.control.storage.archives import unpack
 from springtide.control.storage.records import JobRecord

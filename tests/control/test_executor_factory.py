@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from springtide.control.executor_factory import choose_limits, list_inventory, open_executor
-from springtide.control.scheduling.context import ServerOptions
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.storage.state_dir import StateDir
 from springtide.errors import InputError
 from springtide.executors.local.discovery import Device

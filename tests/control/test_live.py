@@ -17,10 +17,10 @@ from springtide.client.client import Client
 from springtide.client.packing import pack
 from springtide.control.background import start_background
 from springtide.control.clock import SystemClocks
-from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.inventory import make_inventory
 from springtide.control.scheduling.operations import Operations
 from springtide.control.scheduling.reconciler import Reconciler
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.archives import unpack
 from springtide.control.storage.records import JobRecord

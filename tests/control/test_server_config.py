@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from springtide.control.scheduling.context import ServerOptions
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.server import Listening
 from springtide.control.server_config import KEYS, read_config
 from springtide.control.storage.state_dir import StateDir

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from springtide.core.dependencies import AfterEnd, Dependency
 from springtide.core.job_file import JobFile, build_schema, check_job, parse_job_text
-from springtide.core.job_files.device_counts import list_devices
-from springtide.core.job_files.job_sections import STORED
+from springtide.core.job_file_parts.device_counts import list_devices
+from springtide.core.job_file_parts.job_sections import STORED
 from springtide.errors import JobError
 
 

@@ -16,7 +16,7 @@ from tests.control.hand_clock import HandClockServer
 from springtide.control.api.guard import LOCAL_NAMES, ensure_owner, hash_token
 from springtide.control.api.routes import build_app
 from springtide.control.api.sessions import Pulse, Sessions
-from springtide.control.scheduling.context import ServerOptions
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.server import Listening, bind
 from springtide.control.storage.records import UserRecord
 from springtide.core.receipt_format import hash_line

@@ -5,7 +5,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 from tests.objects.s3_server import BUCKET, S3Server
 
-from springtide.control.storage.job_files import list_kept, open_kept
+from springtide.control.storage.job_outputs import list_kept, open_kept
 from springtide.control.storage.state_dir import StateDir
 from springtide.errors import StateError
 from springtide.objects.folder_copies import copy_folder

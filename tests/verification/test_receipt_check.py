@@ -82,7 +82,7 @@ def test_other_code_and_the_first_step_that_differs_are_named(
     (tmp_path / "receipt.json").write_text((trained / "receipt.json").read_text())
     assert verify(tmp_path, monkeypatch, "--to", "5") == 1
     shown = capsys.readouterr().out
-    assert "another code: " in shown and "first difference: the state after step 3" in shown
+    assert "different code: " in shown and "first difference: the state after step 3" in shown
     assert "does NOT hold" in shown
 
 

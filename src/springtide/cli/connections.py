@@ -1,4 +1,4 @@
-"""The line from a command to the server: found, or started in the background where a command needs one."""
+"""The connection of a command to the server: found, or started in the background where a command needs one."""
 
 import os
 from typing import TYPE_CHECKING

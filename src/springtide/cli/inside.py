@@ -1,6 +1,6 @@
 """`springtide shell`, `exec` and `stack`: inside a running job, on its machine and as its user.
 
-The server only says where the job works; what is run here is run with the rights of who calls. Of a job on several
+The server only says where the job works; what is run here has the rights of the user who calls. Of a job on several
 machines, what is called on one of them sees the job's devices and processes there.
 """
 
@@ -145,7 +145,7 @@ def is_process_of(pid: int, inside: "InsideInfo") -> bool:
 
 
 def check_user(inside: "InsideInfo", verb: str, uid: int) -> None:
-    """Refuse who is not the user of a job's processes, and cannot become it."""
+    """Refuse a user who does not own the job's processes and cannot become their owner."""
     from springtide.executors.local.as_user import find_user
 
     wanted = inside.uid if inside.run_as is None else find_user(inside.run_as).uid

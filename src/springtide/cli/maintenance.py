@@ -36,7 +36,7 @@ def backup(
 
       springtide backup springtide-monday.db
     """
-    from springtide.control.storage.database.migrations import back_up
+    from springtide.control.storage.database.database_migrations import back_up
     from springtide.control.storage.state_dir import find_home
 
     home = find_home()
@@ -68,7 +68,7 @@ def restore(
       springtide stop && springtide restore springtide-monday.db
     """
     from springtide.control.server import hold_lock
-    from springtide.control.storage.database.migrations import back_up
+    from springtide.control.storage.database.database_migrations import back_up
     from springtide.control.storage.orphans import find_orphans
     from springtide.control.storage.state_dir import find_home
 
@@ -91,7 +91,7 @@ def restore(
 
 def keep_database(database: Path, kept: Path) -> None:
     """Copy a database that is about to be replaced: by SQLite, or file by file if it is damaged."""
-    from springtide.control.storage.database.migrations import back_up
+    from springtide.control.storage.database.database_migrations import back_up
 
     try:
         back_up(database, kept)
@@ -113,7 +113,7 @@ def read_ids(database: Path) -> set[str]:
 def check_backup(file: Path) -> None:
     """Refuse what is not a database of ours, or damaged, or of a newer springtide."""
     from springtide.control.storage.database.database_checks import find_damage
-    from springtide.control.storage.database.migrations import VERSION
+    from springtide.control.storage.database.database_migrations import VERSION
 
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
@@ -185,7 +185,7 @@ def open_store() -> "Iterator[tuple[StateDir, Store]]":
 
 def remove_garbage(dry_run: bool) -> "list[Removable]":
     """What may go, and unless it is only asked for, has gone."""
-    from springtide.control.scheduling.context import ServerOptions
+    from springtide.control.scheduling.server_context import ServerOptions
     from springtide.control.server_config import read_config
     from springtide.control.storage.housekeeping import collect, list_garbage
 

@@ -37,7 +37,7 @@ def run() -> None:
 
 
 def build_server(connect: "Callable[[], Client]") -> "MCPServer":
-    """The tools, over lines to a server that are opened when they are needed."""
+    """The tools, over connections to a server that are opened when they are needed."""
     try:
         from mcp.server import MCPServer
     except ImportError:
@@ -103,7 +103,7 @@ def list_asking_tools(connect: "Callable[[], Client]") -> list[Callable[..., Doc
         A file with a sweep makes an array of jobs, and all of them are in the answer.
         """
         from springtide.client.job_folders import load_job
-        from springtide.core.job_files.job_settings import JobSettings
+        from springtide.core.job_file_parts.job_settings import JobSettings
 
         with connect() as client:
             changes = JobSettings(settings or [], env or [])

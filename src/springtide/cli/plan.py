@@ -55,7 +55,7 @@ def run(
 
       springtide plan job.yaml --cloud aws,gcp --points points.csv --budget 50 --pareto plans.png
     """
-    from springtide.core.job_files.job_settings import JobSettings
+    from springtide.core.job_file_parts.job_settings import JobSettings
 
     if market.cloud is None:
         if job is None:

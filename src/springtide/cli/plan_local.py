@@ -17,8 +17,8 @@ from springtide.errors import ServerError
 if TYPE_CHECKING:
     from springtide.client.job_folders import JobFolder
     from springtide.client.replies import PlanInfo
-    from springtide.core.job_files.job_settings import JobSettings
-    from springtide.core.job_files.sweeps import SweptJob
+    from springtide.core.job_file_parts.job_settings import JobSettings
+    from springtide.core.job_file_parts.sweeps import SweptJob
 
 EXIT_CODES = {"admitted": 0}
 MOST_CASES = 20
@@ -45,7 +45,7 @@ def plan_local(job: Path, deadline: str | None, probe: bool, form: OutputForm, s
 
 def list_swept(folder: "JobFolder") -> "tuple[SweptJob, ...]":
     """The jobs of a sweep; none where there is no sweep."""
-    from springtide.core.job_files.sweeps import expand_sweep
+    from springtide.core.job_file_parts.sweeps import expand_sweep
 
     return expand_sweep(folder.job) if folder.job.sweep is not None else ()
 

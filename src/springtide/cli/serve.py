@@ -11,7 +11,7 @@ from springtide.cli.outputs import OUTPUT, OutputOption, tell
 from springtide.cli.ui import open_browser
 
 if TYPE_CHECKING:
-    from springtide.control.scheduling.context import ServerOptions
+    from springtide.control.scheduling.server_context import ServerOptions
     from springtide.control.server import ServerSettings
     from springtide.control.storage.state_dir import StateDir
 
@@ -100,7 +100,7 @@ def make_settings(asked: ServeOptions, home: "StateDir") -> "ServerSettings":
 
 def choose_options(asked: ServeOptions) -> "ServerOptions":
     """What of the server's own options is given here, the rest as it is without them."""
-    from springtide.control.scheduling.context import ServerOptions
+    from springtide.control.scheduling.server_context import ServerOptions
 
     options = ServerOptions(nodes=asked.nodes)
     if asked.policy is not None:

@@ -57,7 +57,7 @@ def run(
       springtide submit job.yaml --deadline 45m --accept-offer -o json
     """
     from springtide.client.job_folders import load_job, read_secrets
-    from springtide.core.job_files.job_settings import JobSettings
+    from springtide.core.job_file_parts.job_settings import JobSettings
 
     changes = JobSettings(settings, env)
     folders = order_folders([load_job(job, changes, deadline=deadline, name=name) for job in jobs])

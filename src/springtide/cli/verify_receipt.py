@@ -70,7 +70,8 @@ def check_sealed(receipt: dict[str, Any]) -> None:
     with connect() as client:
         if not client.was_sealed_here(receipt):
             raise InputError(
-                f"the server at {client.url} did not seal this receipt; leave --tell-server out, or ask its own"
+                f"the server at {client.url} did not seal this receipt; leave --tell-server out, or give the address "
+                "of the one that did as SPRINGTIDE_URL"
             )
 
 
@@ -88,7 +89,7 @@ def show(name: str, verdict: "ReceiptVerdict") -> None:
     for what, (then, now) in verdict.changed_environment.items():
         print(f"environment: {what} {str(then)[:SHOWN]} -> {str(now)[:SHOWN]}")
     for what, (then, now) in verdict.changed_facts.items():
-        print(f"another {what}: {str(then)[:SHOWN]} -> {str(now)[:SHOWN]}")
+        print(f"different {what}: {str(then)[:SHOWN]} -> {str(now)[:SHOWN]}")
     if verdict.first_difference is not None:
         print(f"first difference: the state after step {verdict.first_difference}")
     count = len(verdict.compared)

@@ -38,7 +38,7 @@ class InThread(Generic[P, R]):
 
 
 class AsyncClient:
-    """A line to one server, for programs with an event loop.
+    """A connection to one server, for programs with an event loop.
 
     async with springtide.AsyncClient() as client:
         job = await client.submit("job.yaml")

@@ -34,7 +34,7 @@ from springtide.client.replies import (
     WhyInfo,
 )
 from springtide.client.reply_values import Reply
-from springtide.client.server_connection import JobRef, ServerLine, encode, find_error, path_of
+from springtide.client.server_connection import JobRef, ServerConnection, encode, find_error, path_of
 from springtide.core.archive_format import LIMIT_BYTES, Archive
 from springtide.core.job_states import ACTIVE, JobState
 from springtide.core.shared_types import Document
@@ -53,8 +53,8 @@ PAGE_JOBS = 1000
 RANK_0 = LogChoice()
 
 
-class Client(ServerLine):
-    """A line to one server. Without arguments: the server of `$SPRINGTIDE_HOME`, with its token.
+class Client(ServerConnection):
+    """A connection to one server. Without arguments: the server of `$SPRINGTIDE_HOME`, with its token.
 
     `url` may name several servers of one database (`URL,URL`): the active one is asked.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from springtide.client.http_connections import HttpLine, HttpResponse, TransportError
+from springtide.client.http_connections import HttpCaller, HttpResponse, TransportError
 from springtide.client.replies import CheckpointInfo, KeptFileInfo
 from springtide.errors import InputError, ServerError
 
@@ -94,9 +94,9 @@ class ArrivalHash:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Brings files here over one line to a server; `on_bytes` hears of every piece."""
+    """Brings files here over a connection to a server; `on_bytes` hears of every piece."""
 
-    http: HttpLine
+    http: HttpCaller
     find_error: Callable[[HttpResponse], Exception]
     on_bytes: Callable[[int], None]
     #: Hears of every piece too, and what is in it.
@@ -135,7 +135,7 @@ class Transfer:
             raise ServerError(f"{name} did not arrive with the hash {sha256}; it was thrown away: try again")
 
     def insist(self, path: str, partial: Path, name: str, headers: dict[str, str] | None = None) -> None:
-        """Bring what is missing of a file here, in several attempts if the line breaks."""
+        """Bring what is missing of a file here, in several attempts if the connection breaks."""
         for attempt in range(TRIES):
             try:
                 self.append_rest(path, partial, headers)

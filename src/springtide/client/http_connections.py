@@ -1,6 +1,6 @@
 """Requests over HTTP with what Python itself has: a command that asks a server is not to wait for a library to load.
 
-A line keeps the connections it has made and may be used by several threads. Nothing is sent again here, and no
+An `Address` keeps the connections it has made and may be used by several threads. Nothing is sent again here, and no
 redirect is followed. A proxy that the environment names is used.
 """
 
@@ -18,7 +18,7 @@ from urllib.parse import urlencode, urlsplit
 
 TIMEOUT_S = 60.0
 CHUNK_BYTES = 1 << 20
-KEPT = 10  # idle connections of a line
+KEPT = 10  # idle connections of an address
 
 
 class TransportError(Exception):
@@ -152,7 +152,7 @@ class Address:
             self.idle.pop().close()
 
 
-class HttpLine:
+class HttpCaller:
     """Requests with the headers of one caller, over a transport."""
 
     def __init__(self, transport: Transport, headers: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from springtide.client.packing import list_withheld, pack
 from springtide.core.archive_format import LIMIT_BYTES, Archive
 from springtide.core.job_file import JobFile, check_job, parse_job_text
-from springtide.core.job_files.job_settings import JobSettings
+from springtide.core.job_file_parts.job_settings import JobSettings
 from springtide.errors import JobError
 
 

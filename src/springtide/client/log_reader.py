@@ -10,7 +10,7 @@ from heapq import merge
 from math import inf
 from typing import Any
 
-from springtide.client.http_connections import HttpLine, HttpResponse
+from springtide.client.http_connections import HttpCaller, HttpResponse
 from springtide.client.log_streams import (
     LogChoice,
     LogKind,
@@ -35,7 +35,7 @@ RANGE = re.compile(r"bytes (\d+)-")
 class LogSource:
     """The line to a server, and the paths of a job there."""
 
-    http: HttpLine
+    http: HttpCaller
     ask: Callable[..., dict[str, Any]]
     find_error: Callable[[HttpResponse], Exception]
     path: str

@@ -1,4 +1,4 @@
-"""A line to a server: its address, the token, requests that may be sent again, and error documents as exceptions."""
+"""A connection to a server: address, token, requests that may be sent again, and error documents as exceptions."""
 
 import os
 import time
@@ -7,7 +7,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from springtide.client.failover import Failover, split_addresses
-from springtide.client.http_connections import Address, ConnectError, HttpLine, HttpResponse, TransportError
+from springtide.client.http_connections import Address, ConnectError, HttpCaller, HttpResponse, TransportError
 from springtide.client.replies import JobInfo
 from springtide.control.storage.state_dir import StateDir, find_home, read_address
 from springtide.core.shared_types import Document
@@ -38,19 +38,19 @@ FAMILIES: dict[int, type[SpringtideError]] = {
 JobRef = str | JobInfo
 
 
-class ServerLine:
+class ServerConnection:
     """Requests to one server, or to the active one of several."""
 
     def __init__(self, url: str | None = None, token: str | None = None, home: Path | str | None = None) -> None:
         place = find_home() if home is None else StateDir(Path(home).absolute())
-        known = os.environ if home is None else {}  # who names a home means the server there, and no other
+        known = os.environ if home is None else {}  # a home that is given means the server there, and no other
         address = url or known.get("SPRINGTIDE_URL") or (read_address(place) or {}).get("url")
         if address is None:
             raise ServerError(f"no server runs in {place.root}; start one with: springtide serve")
         self.addresses = split_addresses(address)
         transport = Failover(self.addresses) if len(self.addresses) > 1 else Address(self.url)
         secret = token or known.get("SPRINGTIDE_TOKEN") or read_token(place)
-        self.http = HttpLine(transport, {"Authorization": f"Bearer {secret}"})
+        self.http = HttpCaller(transport, {"Authorization": f"Bearer {secret}"})
 
     @property
     def url(self) -> str:

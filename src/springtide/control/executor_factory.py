@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.inventory import Inventory, join_inventories, make_inventory, name_inventory
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.storage.state_dir import StateDir
 from springtide.core.sizes import parse_size
 from springtide.errors import InputError

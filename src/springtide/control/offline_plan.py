@@ -15,9 +15,9 @@ from springtide.control.api import documents
 from springtide.control.api.guard import find_login
 from springtide.control.clock import SystemClocks
 from springtide.control.executor_factory import ExecutorHandle, list_inventory, open_executor
-from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.operations import Operations
 from springtide.control.scheduling.reconciler import Reconciler
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.archives import unpack
 from springtide.control.storage.state_dir import StateDir

@@ -20,20 +20,20 @@ from typing import Any
 import uvicorn
 
 from springtide import __version__
+from springtide.control.api.bounded_connections import bound_connections
 from springtide.control.api.guard import LOCAL_NAMES, ensure_owner
-from springtide.control.api.http_lines import bound_lines
 from springtide.control.api.routes import AddPages, build_app
 from springtide.control.api.sessions import Pulse
 from springtide.control.clock import SharedClocks, SystemClocks
 from springtide.control.executor_factory import ExecutorHandle, check_memory_limit, choose_limits, open_executor
 from springtide.control.memory_sweeps import shorten_sweeps
-from springtide.control.notices.deliveries import MailServer
 from springtide.control.notices.notice_decisions import tell_failure
+from springtide.control.notices.notice_deliveries import MailServer
 from springtide.control.notices.notifier import Notifier
 from springtide.control.rent_quotes import read_clouds
-from springtide.control.scheduling.context import ServerOptions
-from springtide.control.scheduling.loop.executor_line import ExecutorLine
+from springtide.control.scheduling.loop.non_blocking_executor import NonBlockingExecutor
 from springtide.control.scheduling.reconciler import Reconciler
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.server_config import read_config
 from springtide.control.server_log import set_up_logging
 from springtide.control.standby import seek_lead
@@ -55,7 +55,7 @@ USUAL_PORT = 8410
 # and a commit comes back several times.
 SWITCH_S = 0.001
 GOODBYE_S = 5
-OTHER_FILES = 256  # beside lines to clients: database, logs, the executor, uploads
+OTHER_FILES = 256  # beside connections of clients: database, logs, the executor, uploads
 logger = logging.getLogger("springtide.server")
 
 
@@ -102,7 +102,7 @@ class Server:
         settings: ServerSettings,
         engine: ExecutorHandle,
         add_pages: AddPages | None = None,
-        line: socket.socket | None = None,
+        listener: socket.socket | None = None,
         leadership: Leadership | None = None,
     ) -> None:
         self.settings = settings
@@ -118,10 +118,10 @@ class Server:
         state_dir.let_through(any(user.run_as is not None for user in self.store.users()))
         state_dir.note_database(settings.database)
         restore_code(state_dir, self.store.active_jobs(), settings.options.archive_limit_bytes)
-        self.executor_line = ExecutorLine(engine.executor)
+        self.executor = NonBlockingExecutor(engine.executor)
         site = replace(engine.inventory, weights=settings.options.weights)
         clocks = SystemClocks() if leadership is None else SharedClocks(leadership.read_wall_s)
-        parts = (self.store, self.executor_line, site, state_dir, clocks, settings.options, engine.stream)
+        parts = (self.store, self.executor, site, state_dir, clocks, settings.options, engine.stream)
         self.reconciler = insist(partial(Reconciler, *parts), place)  # which writes down where it goes on
         self.reconciler.health.others["notices"] = self.notifier.check
         self.stop_all = False
@@ -129,7 +129,7 @@ class Server:
         most_readers = max(1, settings.options.most_connections // 2)
         pulse = Pulse(self.store, lambda: self.http.should_exit, most_readers)
         self.app, self.sessions = build_app(self.reconciler, names, self.request_stop, pulse, add_pages)
-        self.socket = line or bind(settings.listening)
+        self.socket = listener or bind(settings.listening)
         self.http = uvicorn.Server(configure(self.app, settings.options))
         self.thread = threading.Thread(target=self.reconciler.run, name="reconciler")
         self.ended = threading.Event()
@@ -186,7 +186,7 @@ class Server:
                 thread.join()
         self.notifier.close()
         self.manifests.close()
-        self.executor_line.close()
+        self.executor.close()
         if self.stop_all:
             self.end_executor()
         if (read_address(self.settings.state_dir) or {}).get("pid") == os.getpid():  # else one that took over is there
@@ -206,10 +206,10 @@ class Server:
 
 def configure(app: Any, options: ServerOptions) -> uvicorn.Config:
     """How HTTP is spoken: on so many connections; at the end none is waited for long."""
-    lines = bound_lines(options.most_connections, count_waiting(options))
+    connections = bound_connections(options.most_connections, count_waiting(options))
     return uvicorn.Config(
         app,
-        http=lines,
+        http=connections,
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -219,7 +219,7 @@ def configure(app: Any, options: ServerOptions) -> uvicorn.Config:
 
 
 def make_descriptors(options: ServerOptions) -> None:
-    """See that this process may open as many files as it has lines, and then some; if it can, for lines that wait."""
+    """Let this process open a file for each connection, and then some; if it can, for waiting ones too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * options.most_connections + OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -233,7 +233,7 @@ def make_descriptors(options: ServerOptions) -> None:
 
 
 def count_waiting(options: ServerOptions) -> int:
-    """How many lines may wait until another is done: as many as are read, if there are files for them."""
+    """How many connections may wait until another is done: as many as are read, if there are files for them."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     spare = (
         options.most_connections if soft == resource.RLIM_INFINITY else soft - OTHER_FILES - options.most_connections
@@ -247,21 +247,21 @@ def bind(listening: Listening) -> socket.socket:
     ports = (USUAL_PORT, 0) if listening.port is None else (listening.port,)
     for port in ports:
         # asyncio turns Nagle's delay of 40 ms off only where the protocol is named
-        line = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            line.bind((listening.host, port))
-            line.listen(1024)
-            return line
+            listener.bind((listening.host, port))
+            listener.listen(1024)
+            return listener
         except OSError as error:
-            line.close()
+            listener.close()
             reason = error.strerror
     raise InputError(f"cannot listen on {listening.host}:{ports[0]} ({reason}); choose another with --port")
 
 
-def tell_url(line: socket.socket) -> str:
+def tell_url(listener: socket.socket) -> str:
     """The address of a listening socket."""
-    host, port = line.getsockname()[:2]
+    host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
@@ -282,13 +282,13 @@ def hold_lock(state_dir: StateDir, beside: bool = False) -> Iterator[None]:
         yield
 
 
-def lead(settings: ServerSettings, line: socket.socket) -> Leadership | None:
+def lead(settings: ServerSettings, listener: socket.socket) -> Leadership | None:
     """The lead of the database, once this server has it; None for one that is a file of one server."""
     if settings.database is None or is_file(settings.database):
         return None
     names = settings.listening.names
-    url = tell_url(line) if not names else f"http://{names[0]}:{line.getsockname()[1]}"
-    return seek_lead(settings.database, url, line if settings.standby else None)
+    url = tell_url(listener) if not names else f"http://{names[0]}:{listener.getsockname()[1]}"
+    return seek_lead(settings.database, url, listener if settings.standby else None)
 
 
 def serve(
@@ -322,10 +322,10 @@ def serve(
         make_descriptors(settings.options)
         # an unknown policy ends here, before an agent is started for nothing
         find_policy(settings.options.policy).load()
-        line = bind(settings.listening)
+        listener = bind(settings.listening)
         if settings.standby:
-            announce_standby(tell_url(line))
-        leadership = lead(settings, line)
+            announce_standby(tell_url(listener))
+        leadership = lead(settings, listener)
         if leadership is not None:
             stack.callback(leadership.close)
         if settings.standby:
@@ -334,7 +334,7 @@ def serve(
         limits = choose_limits(options) if settings.engine == "local" else None
         where = settings.devices, options.nodes, settings.address
         engine = open_executor(settings.engine, settings.state_dir, *where, limits)
-        server = Server(settings, engine, add_pages, line, leadership)
+        server = Server(settings, engine, add_pages, listener, leadership)
         announce(server.url, server.sessions.make_link(server.owner))
         server.run()
     if leadership is not None and leadership.lost:

@@ -12,11 +12,11 @@ from typing import (
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError, ValidationInfo
 from typing_extensions import TypedDict
 
-from springtide.control.scheduling.context import ServerOptions
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.storage.state_dir import StateDir
-from springtide.core.job_files.job_explanations import shorten
-from springtide.core.job_files.job_sections import check_size
-from springtide.core.job_files.strict_yaml import parse_yaml
+from springtide.core.job_file_parts.job_explanations import shorten
+from springtide.core.job_file_parts.job_sections import check_size
+from springtide.core.job_file_parts.strict_yaml import parse_yaml
 from springtide.errors import InputError
 
 Amount = Annotated[float, Field(gt=0, le=10**9, allow_inf_nan=False)]

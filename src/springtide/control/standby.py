@@ -22,15 +22,15 @@ SENTENCE = "this server stands by; ask the active one (several addresses: SPRING
 RESTART_S = 2.0  # after a kill the database needs a moment to see that the session has ended
 
 
-def seek_lead(database: str, url: str, line: socket.socket | None) -> Leadership:
+def seek_lead(database: str, url: str, listener: socket.socket | None) -> Leadership:
     """The lead of a database for the server at an address.
 
-    With a listening `line` this waits for it, answering there; without one, another server is an error.
+    With a `listener` this waits for it, answering there; without one, another server is an error.
     """
     leadership = Leadership(find_address(database), url)
     try:
-        if line is not None:
-            with answer_standby(line):
+        if listener is not None:
+            with answer_standby(listener):
                 leadership.wait()
         elif not leadership.wait(RESTART_S):
             raise StateError(tell_taken(leadership))
@@ -48,12 +48,12 @@ def tell_taken(leadership: Leadership) -> str:
 
 
 @contextmanager
-def answer_standby(line: socket.socket) -> Iterator[None]:
+def answer_standby(listener: socket.socket) -> Iterator[None]:
     """Answer on a listening socket as a standby for as long as the block runs; the socket stays open after it."""
     config = uvicorn.Config(answer, log_config=None, access_log=False, lifespan="off", ws="none")
     config.timeout_graceful_shutdown = 1
     http = uvicorn.Server(config)
-    thread = threading.Thread(target=http.run, args=([line.dup()],), name=STANDBY, daemon=True)
+    thread = threading.Thread(target=http.run, args=([listener.dup()],), name=STANDBY, daemon=True)
     thread.start()
     try:
         yield

@@ -36,7 +36,7 @@ class Outcome(StrEnum):
 
 
 def judge_end(end: AfterEnd, state: JobState) -> Outcome:
-    """What the state of one job means for who waits for its end."""
+    """What the state of one job means for a job that waits for its end."""
     if state not in ENDED:
         return Outcome.WAIT
     wanted = end is AfterEnd.ANY or (state is JobState.SUCCEEDED) == (end is AfterEnd.OK)

@@ -13,9 +13,9 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 
 from springtide.core.dependencies import AfterEnd, Dependency
 from springtide.core.durations import parse_span
-from springtide.core.job_files.device_counts import list_devices
-from springtide.core.job_files.job_explanations import NAME_RULE, explain_errors
-from springtide.core.job_files.job_sections import (
+from springtide.core.job_file_parts.device_counts import list_devices
+from springtide.core.job_file_parts.job_explanations import NAME_RULE, explain_errors
+from springtide.core.job_file_parts.job_sections import (
     Checkpoint,
     Command,
     JobFileSection,
@@ -32,8 +32,8 @@ from springtide.core.job_files.job_sections import (
     refuse_shell_syntax,
     split_command,
 )
-from springtide.core.job_files.strict_yaml import parse_yaml
-from springtide.core.job_files.sweeps import find_unknown_mark
+from springtide.core.job_file_parts.strict_yaml import parse_yaml
+from springtide.core.job_file_parts.sweeps import find_unknown_mark
 from springtide.core.limits import MOST_DEVICES, MOST_STEPS
 from springtide.core.sizes import parse_size
 from springtide.errors import JobError

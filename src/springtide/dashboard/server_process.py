@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from springtide.control.scheduling.context import ServerOptions
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.server import Listening, ServerSettings, serve
 from springtide.control.storage.state_dir import StateDir
 from springtide.dashboard.pages import add_pages

@@ -14,7 +14,7 @@ import pytest
 from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.client.client import Client
-from springtide.control.api import http_lines
+from springtide.control.api import bounded_connections
 from springtide.control.api.job_data import byte_ranges
 from springtide.control.server import Server
 from springtide.errors import ServerError
@@ -104,7 +104,7 @@ def test_a_file_that_has_become_shorter_ends_the_answer_early(
 def test_who_hangs_up_or_takes_nothing_leaves_nothing_open(
     server: Server, client: Client, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_lines, "WRITE_S", 0.2)
+    monkeypatch.setattr(bounded_connections, "WRITE_S", 0.2)
     with dial(server) as gone:
         begin(server, gone, path)
     with dial(server) as idle:

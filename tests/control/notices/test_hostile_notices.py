@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from tests.control.http_servers import connect, run_server, write_project
 from tests.control.notices.hooks import serve_web, wait_for
 
-from springtide.control.notices import deliveries, notifier
-from springtide.control.notices.deliveries import run_command
+from springtide.control.notices import notice_deliveries, notifier
 from springtide.control.notices.notice_decisions import AT_ONCE, OF_EACH, choose_next
+from springtide.control.notices.notice_deliveries import run_command
 from springtide.control.storage.records import NoticeRecord
 from springtide.control.storage.store import Batch
-from springtide.core.job_files.job_sections import Notice
+from springtide.core.job_file_parts.job_sections import Notice
 
 BAD_ADDRESS = "http://10.0.0.256/hook"
 HOSTS = st.one_of(
@@ -83,7 +83,7 @@ def test_a_notifier_that_has_ended_is_told_in_readiness(tmp_path: Path) -> None:
 
 
 def test_what_is_said_of_a_failure_can_be_stored_anywhere() -> None:
-    assert deliveries.tell("a\0b\ud800") == "a\\0b\\ud800"
+    assert notice_deliveries.tell("a\0b\ud800") == "a\\0b\\ud800"
 
 
 def test_what_was_told_and_cannot_be_noted_is_not_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ def run(work: Callable[[], Coroutine[Any, Any, str]]) -> str:
 
 
 def test_a_command_that_prints_without_end_takes_no_memory_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deliveries, "COMMAND_S", 2.0)
+    monkeypatch.setattr(notice_deliveries, "COMMAND_S", 2.0)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     said = run(lambda: run_command(["sh", "-c", "yes >&2"], {}, None))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
@@ -133,7 +133,7 @@ def test_a_command_reads_all_of_a_long_document(tmp_path: Path) -> None:
 def test_what_a_command_leaves_behind_ends_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
-    monkeypatch.setattr(deliveries, "COMMAND_S", 2.0)
+    monkeypatch.setattr(notice_deliveries, "COMMAND_S", 2.0)
     kept = tmp_path / "pid"
     script = f"setsid sh -c 'echo $$ > {kept}; exec sleep 600' > /dev/null 2>&1 & sleep 0.5; {ending}"
     run(lambda: run_command(["sh", "-c", script], {}, None))
@@ -170,14 +170,14 @@ def test_a_command_runs_as_the_user_that_jobs_run_as_and_can_undo_none_of_its_li
     script = 'echo "$(id -u) $(id -g) $HOME $(renice -n 0 $$ 2>&1 | grep -c denied)" >&2; exit 1'
     said = run(lambda: run_command(["sh", "-c", script], {}, "nobody"))
     assert said == f"sh ended with code 1: {nobody.pw_uid} {nobody.pw_gid} {nobody.pw_dir} 1"
-    assert "no-such-user" in deliveries.tell(str(run(lambda: try_command("no-such-user"))))
+    assert "no-such-user" in notice_deliveries.tell(str(run(lambda: try_command("no-such-user"))))
 
 
 async def try_command(run_as: str) -> str:
     """What is said of a command of a user that this system does not have."""
     told = {"event": "ended", "sentence": "it has ended", "at_s": 0.0}
     notice = NoticeRecord("gone", 0.0, {"command": ["true"]}, told)
-    return await deliveries.deliver(notice, None, lambda: run_as, 0.0)
+    return await notice_deliveries.deliver(notice, None, lambda: run_as, 0.0)
 
 
 @given(
@@ -217,7 +217,7 @@ def test_dead_webhooks_of_one_user_delay_nobody_else(tmp_path: Path, monkeypatch
         path, began_s = write_project(tmp_path / "work", notify=[way(hook)]), time.monotonic()
         job = client.wait(client.submit(path))
         wait_for(lambda: [one.state for one in client.notices(job)] == ["sent"])
-        assert time.monotonic() - began_s < deliveries.DELIVERY_S, "no try of the others had to end before"
+        assert time.monotonic() - began_s < notice_deliveries.DELIVERY_S, "no try of the others had to end before"
 
 
 def test_new_notices_of_an_owner_come_before_those_that_have_failed(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.control.http_servers import OPTIONS, connect, run_server, write_project
 from tests.control.notices.hooks import serve_web, wait_for
 
-from springtide.control.notices import deliveries, notifier
+from springtide.control.notices import notice_deliveries, notifier
 from springtide.control.notices.notice_decisions import ENDINGS, MOST_TRIES, decide_notices, note_try, tell_failure
 from springtide.control.storage.records import EventRecord, JobRecord, NoticeRecord
 from springtide.core.job_file import check_job
@@ -125,7 +125,7 @@ def test_who_was_never_told_is_an_event_and_a_fact(tmp_path: Path, monkeypatch: 
 
 
 def test_a_webhook_that_hangs_keeps_nothing_up_and_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deliveries, "DELIVERY_S", 1.0)
+    monkeypatch.setattr(notice_deliveries, "DELIVERY_S", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         hook = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         path = write_project(tmp_path / "work", notify=[{"webhook": hook, "on": ["admitted", "started", "ended"]}])

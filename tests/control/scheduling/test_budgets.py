@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from tests.control.hand_clock import POLICY, HandClockServer
 
-from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.live_jobs import afford, afford_types
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.core.curves import Curve
 from springtide.core.job_states import JobState
 from springtide.core.jobs import JobId, Overhead

@@ -10,8 +10,8 @@ from springtide.client.replies import JobInfo
 from springtide.control.api.documents import write_event, write_job
 from springtide.control.api.explanations import count_spare, explain
 from springtide.control.api.platform.prometheus import write_metrics
-from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.live_jobs import build_job
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.records import EventRecord
 from springtide.core.job_file import check_job

@@ -12,8 +12,8 @@ import pytest
 from tests.adversary.nights import SEED, Record, count, report
 from tests.control.hand_clock import HandClockServer
 
-from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.reconciler import FAILURES
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.core.job_states import JobState
 from springtide.executors.fake import FakeJob
 from springtide.policies import POLICIES

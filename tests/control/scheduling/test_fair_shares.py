@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.control.hand_clock import HandClockServer
 
-from springtide.control.scheduling.context import ServerOptions
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.server_config import read_config
 from springtide.control.storage.records import UserRecord
 from springtide.control.storage.state_dir import StateDir

@@ -6,7 +6,7 @@ import pytest
 from tests.control.hand_clock import POLICY, HandClockServer
 
 from springtide.control.executor_factory import check_memory_limit
-from springtide.control.scheduling.context import ServerOptions
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.scheduling.speeds import make_key
 from springtide.core.job_file import parse_job_text
 from springtide.errors import InputError, JobError

@@ -7,7 +7,7 @@ import pytest
 from tests.control.hand_clock import POLICY, HandClockServer
 
 from springtide.control.scheduling import nodes
-from springtide.control.scheduling.context import ServerOptions
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.storage.store import Batch
 from springtide.core.job_states import JobState
 from springtide.executors.fake import FakeJob

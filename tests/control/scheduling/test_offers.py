@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from tests.control.hand_clock import HandClockServer
 
-from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.sentences import tell_offer
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.records import JobRecord, OfferRecord
 from springtide.core.decisions import Status

@@ -14,9 +14,9 @@ from tests.control.scheduling.test_reconciler import check_consistency
 from springtide.control.api.explanations import explain
 from springtide.control.api.platform.prometheus import write_metrics
 from springtide.control.scheduling import transitions
-from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.loop.alarms import RETRY_S
 from springtide.control.scheduling.reconciler import FAILURES
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.staging import Effects, Staging
 from springtide.core.decisions import Answer, Decision, Snapshot, Status

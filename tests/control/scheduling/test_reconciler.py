@@ -227,7 +227,7 @@ def test_a_probe_for_the_number_of_steps_alone_waits_for_a_device_without_being_
 def test_a_spent_budget_pauses_the_job_and_says_so(tmp_path: Path) -> None:
     from tests.control.hand_clock import POLICY
 
-    from springtide.control.scheduling.context import ServerOptions
+    from springtide.control.scheduling.server_context import ServerOptions
 
     hand_server = HandClockServer(
         tmp_path, scripts=FAST, options=ServerOptions(policy=POLICY, price_per_device_hour=3600.0)

@@ -6,7 +6,7 @@ import pytest
 from tests.control.hand_clock import POLICY, HandClockServer
 
 from springtide.control.scheduling import submissions
-from springtide.control.scheduling.context import ServerOptions
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.records import JobRecord, UserRecord
 from springtide.core.job_file import check_job

@@ -7,7 +7,7 @@ from tests.control.hand_clock import HandClockServer
 
 from springtide.control.api.documents import write_job
 from springtide.control.api.explanations import explain
-from springtide.control.scheduling.context import ServerOptions
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.records import JobRecord, ProjectRecord, UserRecord
 from springtide.core.job_file import check_job

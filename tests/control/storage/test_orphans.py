@@ -16,7 +16,7 @@ from springtide.cli.app import main
 from springtide.control.storage import store_opening
 from springtide.control.storage.database import database_checks
 from springtide.control.storage.database.database_checks import UnusableDatabaseError, check_database
-from springtide.control.storage.database.migrations import back_up
+from springtide.control.storage.database.database_migrations import back_up
 from springtide.control.storage.job_manifests import NAME, read_manifest
 from springtide.control.storage.orphans import adopt, find_orphans
 from springtide.control.storage.state_dir import StateDir

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.control.hand_clock import HandClockServer
 
-from springtide.control.storage.database.migrations import VERSION, read_version
+from springtide.control.storage.database.database_migrations import VERSION, read_version
 from springtide.control.storage.records import UserRecord
 from springtide.control.storage.store import Store
 from springtide.core.job_states import JobState

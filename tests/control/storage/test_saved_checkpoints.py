@@ -10,7 +10,7 @@ from tests.training.state.test_checkpoints import FACTS, state_at
 
 from springtide.control.executor_factory import open_executor
 from springtide.control.scheduling.instructions import make_policy
-from springtide.control.storage.job_files import list_kept, open_kept
+from springtide.control.storage.job_outputs import list_kept, open_kept
 from springtide.control.storage.saved_checkpoints import list_checkpoints, open_file, read_checkpoint
 from springtide.control.storage.state_dir import StateDir
 from springtide.executors.protocol import ExecutorNode

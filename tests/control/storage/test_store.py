@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
-from springtide.control.storage.database.migrations import STEPS, VERSION, back_up, know_daily_use, migrate
+from springtide.control.storage.database.database_migrations import STEPS, VERSION, back_up, know_daily_use, migrate
 from springtide.control.storage.records import (
     ArrayPlace,
     AwaitedJob,

@@ -10,10 +10,10 @@ from tests.executors.hosts.loopback_cluster import LoopbackCluster
 
 from springtide.client.packing import pack
 from springtide.control.clock import SystemClocks
-from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.inventory import name_inventory
 from springtide.control.scheduling.operations import Operations
 from springtide.control.scheduling.reconciler import Reconciler
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.archives import unpack
 from springtide.control.storage.state_dir import StateDir

@@ -33,7 +33,7 @@ from springtide.errors import ConflictError, MissingError, UnavailableError
 T = TypeVar("T")
 logger = logging.getLogger("springtide.control")
 ANSWER_S = 30.0  # that a request waits for the reconciler
-#: Which of several jobs of one name a user means who wants to do this.
+#: Which of several jobs with one name is meant by a request to do this.
 FITS: Mapping[str, Callable[[JobRecord], bool]] = {"resume": can_resume, "release": can_release}
 FAULTS_S = 60.0  # for which the faults counted so far are not counted again
 FOLDERS_S = 20.0  # for the folders in which checkpoints lie
@@ -164,7 +164,7 @@ class Api:
         return price_offers(record, offers, self.store.speeds(record.speed_key), self.reconciler.inventory)
 
     def show_answer(self, record: JobRecord, accepts: bool) -> Document:
-        """A job as it was just answered; who was not declined has no offers to look up."""
+        """A job as it was just answered; one that was not declined has no offers to look up."""
         if accepts or record.state in (JobState.OFFERED, JobState.DECLINED):
             return self.show_job(record)
         return documents.write_job(record, self.now_s() if record.answered_s is None else record.answered_s)

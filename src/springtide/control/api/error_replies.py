@@ -15,7 +15,7 @@ from springtide.control.scheduling.loop.health import show_safely
 from springtide.control.storage.database.databases import is_unavailable, is_undone
 from springtide.control.storage.records import UserRecord
 from springtide.core.job_file import JobFile
-from springtide.core.job_files.job_explanations import explain_errors
+from springtide.core.job_file_parts.job_explanations import explain_errors
 from springtide.errors import (
     ConflictError,
     ExecutorError,

@@ -1,6 +1,6 @@
 """The HTTP API as one application: every route, the errors, and the guard in front.
 
-The guard checks host, origin, body and token; the routes check who asks, hand the work to the operations, and answer
+The guard checks host, origin, body and token; the routes check the user, hand the work to the operations, and answer
 with documents.
 """
 

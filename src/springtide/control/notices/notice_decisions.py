@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from springtide.control.storage.records import EventRecord, JobRecord, NoticeRecord
-from springtide.core.job_files.job_sections import Notice
+from springtide.core.job_file_parts.job_sections import Notice
 from springtide.core.job_states import ENDED, JobState
 
 AT_ONCE = 16

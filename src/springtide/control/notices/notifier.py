@@ -14,8 +14,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from springtide.control.notices.deliveries import MailServer, deliver
 from springtide.control.notices.notice_decisions import OF_EACH, choose_next, is_news, note_try
+from springtide.control.notices.notice_deliveries import MailServer, deliver
 from springtide.control.storage.records import JobRecord, NoticeRecord
 from springtide.control.storage.store import Store
 from springtide.core.durations import show_span

@@ -29,7 +29,7 @@ class Inventory:
     away: frozenset[str] = frozenset()
     #: What its devices cost.
     prices: PriceTable = UNPRICED
-    #: The parts of its projects, and of its users without one, in fair sharing, by name; 1 for who is not named.
+    #: The parts of its projects, and of its users without one, in fair sharing, by name; 1 for one that is not named.
     weights: Mapping[str, float] = field(default_factory=dict)
     #: The executor's names of the nodes, which are theirs for life; empty: node-0, node-1, ... by place.
     labels: tuple[str, ...] = ()

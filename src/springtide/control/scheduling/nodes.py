@@ -179,7 +179,7 @@ def lose_node(staging: Staging, world: PlatformWorld, event: NodeLost, decide: D
     staging.add_event(NODE_LOST, f"{name_node(node)} is gone: {event.reason}", node=node)
     if node not in inventory.nodes:
         return False
-    if node in inventory.drained:  # who has not left by now never will, and is started again at the next look
+    if node in inventory.drained:  # a job that has not left by now never will; the next look starts it again
         put(staging, replace(list_drains(staging)[node], until_s=now_s, lost=True))
         return False
     if len(inventory.usable) == 1:

@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from springtide.control.clock import ClockSource
 from springtide.control.notices.notice_decisions import decide_notices
 from springtide.control.scheduling import nodes, sentences, transitions, waiting
-from springtide.control.scheduling.context import Context, ServerOptions
 from springtide.control.scheduling.effects import follow_decision
 from springtide.control.scheduling.events import EventHandler, Lap
 from springtide.control.scheduling.inventory import Inventory
@@ -29,11 +28,12 @@ from springtide.control.scheduling.loop.bad_steps import BadSteps
 from springtide.control.scheduling.loop.calls import Call, CallQueue, CallReply, answer_failure
 from springtide.control.scheduling.loop.decision_failures import DecisionFailures, note_failure
 from springtide.control.scheduling.loop.effort import Effort
-from springtide.control.scheduling.loop.executor_line import UnansweredError
 from springtide.control.scheduling.loop.health import Health, show_safely
+from springtide.control.scheduling.loop.non_blocking_executor import UnansweredError
 from springtide.control.scheduling.loop.putting_aside import PuttingAside
 from springtide.control.scheduling.loop.sending import InstructionSender
 from springtide.control.scheduling.loop.transactions import attempt, take_step, try_call
+from springtide.control.scheduling.server_context import Context, ServerOptions
 from springtide.control.scheduling.transitions import Decided
 from springtide.control.storage import job_secrets
 from springtide.control.storage.database.databases import is_unavailable

@@ -14,12 +14,12 @@ from pathlib import PurePosixPath
 
 from springtide.control.clock import Clock
 from springtide.control.code_versions import name_code
-from springtide.control.scheduling.context import Context, ServerOptions
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import UNCOUNTED, list_device_types, list_shares
 from springtide.control.scheduling.live_world import PlatformWorld
 from springtide.control.scheduling.loop.calls import UNDONE
 from springtide.control.scheduling.means import Refusal, check_means
+from springtide.control.scheduling.server_context import Context, ServerOptions
 from springtide.control.scheduling.speeds import make_key
 from springtide.control.storage.places.checkpoint_places import find_folder, find_url
 from springtide.control.storage.places.folder_claims import check_folder
@@ -30,7 +30,7 @@ from springtide.control.storage.store import Store
 from springtide.core.dependencies import Dependency
 from springtide.core.durations import is_instant, parse_deadline, parse_span
 from springtide.core.job_file import JobFile
-from springtide.core.job_files.sweeps import expand_sweep, name_swept
+from springtide.core.job_file_parts.sweeps import expand_sweep, name_swept
 from springtide.core.job_states import JobState
 from springtide.core.sizes import parse_size
 from springtide.errors import JobError, LimitError, RemovedUserError, UnavailableError

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from springtide.control.scheduling import sentences, submissions, transitions
-from springtide.control.scheduling.context import Context
 from springtide.control.scheduling.live_world import PlatformWorld
 from springtide.control.scheduling.means import Refusal
+from springtide.control.scheduling.server_context import Context
 from springtide.control.storage.places.folder_claims import check_folder
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects, Staging

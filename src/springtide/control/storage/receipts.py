@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from springtide.control.storage.job_files import OUTPUT, open_kept
+from springtide.control.storage.job_outputs import OUTPUT, open_kept
 from springtide.control.storage.records import JobRecord
 from springtide.control.storage.state_dir import StateDir, write_private
 from springtide.core.durations import show_instant

@@ -14,8 +14,8 @@ from sqlalchemy import Select, bindparam, func, select
 from sqlalchemy.engine import Connection
 
 from springtide.control.storage.accounts import AccountStore
+from springtide.control.storage.database.database_migrations import migrate
 from springtide.control.storage.database.databases import find_address, is_unavailable, open_engine, upsert
-from springtide.control.storage.database.migrations import migrate
 from springtide.control.storage.database.rows import read_body, read_job, read_speed, write_fields, write_job
 from springtide.control.storage.database.tables import (
     EVENTS,

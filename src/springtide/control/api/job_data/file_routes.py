@@ -12,8 +12,8 @@ from springtide.control.api.api import Api
 from springtide.control.api.job_data.byte_ranges import find_range, send_file, send_range
 from springtide.control.api.job_data.log_routes import stream_log
 from springtide.control.api.requests import JobInPath
-from springtide.control.storage import job_files, job_logs
-from springtide.control.storage.job_files import KeptFile
+from springtide.control.storage import job_logs, job_outputs
+from springtide.control.storage.job_outputs import KeptFile
 from springtide.control.storage.records import JobRecord
 from springtide.errors import ConflictError, MissingError
 from springtide.executors.log_files import LOG_NAME
@@ -28,7 +28,7 @@ def add_file_routes(app: FastAPI, api: Api) -> None:
     def list_files(request: Request, job: JobInPath) -> dict[str, Any]:
         """What a job has left: `output/...`, `checkpoints/step-.../...` and `logs/...`, by path."""
         record = api.find_job(job, request.state.user)
-        kept = job_files.list_kept(api.context.state_dir, record.id, record.spec.checkpoint.dir is None)
+        kept = job_outputs.list_kept(api.context.state_dir, record.id, record.spec.checkpoint.dir is None)
         listed = documents.write_list("files", map(write_file, kept.files))
         return {"job": record.id, "name": record.name, **listed, "more": kept.more}
 
@@ -49,11 +49,11 @@ def write_file(file: KeptFile) -> dict[str, Any]:
 def check_path(record: JobRecord, path: str) -> PurePosixPath:
     """A path in the tree; MissingError where it leads out of it."""
     parts = path.split("/")
-    if parts[0] not in (job_files.OUTPUT, job_files.CHECKPOINTS, job_files.LOGS) or len(parts) < 2:
+    if parts[0] not in (job_outputs.OUTPUT, job_outputs.CHECKPOINTS, job_outputs.LOGS) or len(parts) < 2:
         raise MissingError(f"{record.name} has no file {path!r}; list them with: springtide ls {record.name}")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise MissingError(f"{path!r} is not the path of a job's file; list them with: springtide ls {record.name}")
-    if parts[0] == job_files.CHECKPOINTS and record.spec.checkpoint.dir is not None:
+    if parts[0] == job_outputs.CHECKPOINTS and record.spec.checkpoint.dir is not None:
         raise ConflictError(
             f"the job file of {record.name} says checkpoint.dir: {record.spec.checkpoint.dir}; take its checkpoints "
             "from there"
@@ -65,7 +65,7 @@ def send_kept(api: Api, record: JobRecord, path: PurePosixPath, request: Request
     """A file of the tree, or the part of it that is asked for."""
     state_dir, wanted = api.context.state_dir, request.headers.get("range")
     match = LOG_NAME.fullmatch(path.name)
-    if path.parts[0] == job_files.LOGS and match is not None and match[2] is None and len(path.parts) == 2:
+    if path.parts[0] == job_outputs.LOGS and match is not None and match[2] is None and len(path.parts) == 2:
         rank = int(match[1])
         with job_logs.open_log(state_dir, record.id, rank) as log:
             begin, size = log.begin, log.end - log.begin
@@ -74,12 +74,12 @@ def send_kept(api: Api, record: JobRecord, path: PurePosixPath, request: Request
         chunks = stream_log(api, record.id, rank, begin + part.start, begin + part.stop)
         return send_range(chunks, part, size, wanted is not None)
     try:
-        opened = job_files.open_kept(state_dir, record.id, path)
+        opened = job_outputs.open_kept(state_dir, record.id, path)
     except OSError:
         raise MissingError(
             f"{record.name} has no file {str(path)!r} (any more); list them with: springtide ls {record.name}"
         ) from None
-    if path.parts[0] != job_files.LOGS:
+    if path.parts[0] != job_outputs.LOGS:
         try:
             check_version(request, path, opened.version)
         except ConflictError:

@@ -1,1 +1,1 @@
-"""What carries the reconciler from step to step: calls of other threads, transactions, the line to the executor."""
+"""What carries the reconciler from step to step: calls of other threads, transactions, calls of the executor."""

@@ -67,7 +67,7 @@ def find_place(error: Exception) -> tuple[object, ...]:
 
 
 def note_failure(reconciler: "Reconciler", error: Exception) -> None:
-    """Count a decision that could not be made or stored; if it fails again and again, put aside who is to blame."""
+    """Count a decision that could not be made or stored; after several in a row put aside the newcomer to blame."""
     newcomers = list_newcomers(reconciler)
     if reconciler.failures.note(error, newcomers[-1][0] if newcomers else ""):
         put_culprit_aside(reconciler, newcomers, error)

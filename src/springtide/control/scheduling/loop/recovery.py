@@ -4,11 +4,11 @@ import logging
 
 from springtide.control.clock import Anchor, Clock, ClockSource
 from springtide.control.scheduling import nodes, offers, sentences, transitions
-from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import fix_share, look_up, make_job, make_probe_job, needs_probe
 from springtide.control.scheduling.live_world import PlatformWorld, rebuild_view
 from springtide.control.scheduling.loop import outside_load
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.storage.records import InstructionRecord, JobRecord
 from springtide.control.storage.staging import Staging
 from springtide.control.storage.state_dir import StateDir

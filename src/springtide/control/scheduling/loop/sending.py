@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from springtide.control.scheduling.loop.executor_line import UnansweredError
+from springtide.control.scheduling.loop.non_blocking_executor import UnansweredError
 from springtide.executors.protocol import Executor, Instruction
 
 MOST_REFUSALS = 5  # of one instruction by an executor that answers

@@ -11,7 +11,7 @@ from springtide.control.storage.database.tables import INSTRUCTIONS, JOBS
 from springtide.control.storage.records import ArrayPlace, AwaitedJob, Condition, JobRecord, PlanRecord, SpeedRecord
 from springtide.core.dependencies import AfterEnd
 from springtide.core.job_file import JobFile
-from springtide.core.job_files.job_sections import STORED
+from springtide.core.job_file_parts.job_sections import STORED
 from springtide.core.job_states import JobState
 
 if TYPE_CHECKING:

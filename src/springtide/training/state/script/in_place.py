@@ -27,16 +27,16 @@ MOST = 256
 SETTING = {"zero_", "fill_", "copy_", "clear", "normal_", "uniform_", "random_", "bernoulli_", "exponential_"}
 FILLING = {"index_copy_", "index_fill_", "scatter_", "masked_fill_", "masked_scatter_"}
 READING = ("BINARY_", "COMPARE_", "CONTAINS_", "POP_", "STORE_", "COPY", "UNPACK_", "FOR_ITER", "GET_ITER", "RETURN_")
-#: A place: the code of a frame, and a variable or a member of one.
-Place = tuple[CodeType, str]
+#: Names a variable: the code of a frame, and a variable or a member of one.
+VariableKey = tuple[CodeType, str]
 
 
 class InPlaceWatch:
     """What such values were before a turn, and in how many turns each was changed."""
 
     def __init__(self) -> None:
-        self.before: dict[Place, tuple[Any, Any]] = {}
-        self.changed: Counter[Place] = Counter()
+        self.before: dict[VariableKey, tuple[Any, Any]] = {}
+        self.changed: Counter[VariableKey] = Counter()
 
     def begin_turn(self, frames: Iterable[tuple[FrameType, Names]]) -> None:
         """Before a turn, with the variables that gradients depend on in each frame."""

@@ -14,8 +14,8 @@ from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.client.client import Client
 from springtide.control.executor_factory import open_executor
-from springtide.control.scheduling.context import ServerOptions
-from springtide.control.scheduling.loop.executor_line import ExecutorLine, UnansweredError
+from springtide.control.scheduling.loop.non_blocking_executor import NonBlockingExecutor, UnansweredError
+from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.server import Listening, Server, ServerSettings
 from springtide.control.storage.state_dir import StateDir
 from springtide.core.job_states import JobState
@@ -47,7 +47,7 @@ def wait_until(server: Server, condition: Callable[[], object]) -> None:
 
 
 def test_a_call_without_an_answer_is_left_and_no_other_is_made_until_it_ends() -> None:
-    gate, line = Gate(), ExecutorLine(RealTimeFake(), patience_s=0.0)
+    gate, line = Gate(), NonBlockingExecutor(RealTimeFake(), patience_s=0.0)
     with pytest.raises(UnansweredError, match="has not answered"):
         line.ask(gate.pass_through)
     assert gate.entered.wait(30)
@@ -66,7 +66,7 @@ def test_what_a_call_raises_is_raised_where_it_was_asked_for(error: BaseExceptio
     def fail() -> None:
         raise error
 
-    line = ExecutorLine(RealTimeFake(), patience_s=30.0)
+    line = NonBlockingExecutor(RealTimeFake(), patience_s=30.0)
     with pytest.raises(type(error)) as raised:
         line.ask(fail)
     assert raised.value is error and line.running() == ()
@@ -75,7 +75,7 @@ def test_what_a_call_raises_is_raised_where_it_was_asked_for(error: BaseExceptio
 
 def test_events_are_forgotten_with_the_next_look_at_them_which_is_one_call_for_both() -> None:
     executor, asked = RealTimeFake(), list[int]()
-    line = ExecutorLine(executor, patience_s=30.0)
+    line = NonBlockingExecutor(executor, patience_s=30.0)
     executor.acknowledge = lambda upto: asked.append(upto)  # type: ignore[method-assign]
     for upto in (3, 5):
         line.acknowledge(upto)
@@ -96,7 +96,7 @@ def test_what_could_not_be_forgotten_is_forgotten_with_the_next_and_holds_no_eve
         if len(asked) == 1:
             raise TimeoutError("no answer in time")
 
-    line = ExecutorLine(executor, patience_s=30.0)
+    line = NonBlockingExecutor(executor, patience_s=30.0)
     executor.acknowledge = forget  # type: ignore[method-assign]
     for upto in (4, 6):
         line.acknowledge(upto)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from springtide.core.job_files.strict_yaml import parse_yaml
+from springtide.core.job_file_parts.strict_yaml import parse_yaml
 from springtide.errors import JobError
 
 

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from springtide.core.durations import is_instant, parse_instant, parse_span
-from springtide.core.job_files.shell_syntax import explain_shell_syntax
-from springtide.core.job_files.sweeps import MOST_SWEPT, MOST_WHOLE, SweepValue, count_cases
+from springtide.core.job_file_parts.shell_syntax import explain_shell_syntax
+from springtide.core.job_file_parts.sweeps import MOST_SWEPT, MOST_WHOLE, SweepValue, count_cases
 from springtide.core.locations import check_location
 from springtide.core.sizes import parse_size
 from springtide.errors import InputError, JobError

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from springtide.core.job_file import parse_job_text
-from springtide.core.job_files.sweeps import MOST_SWEPT, expand_sweep, list_cases, name_swept
+from springtide.core.job_file_parts.sweeps import MOST_SWEPT, expand_sweep, list_cases, name_swept
 from springtide.errors import JobError
 
 NAMES = st.sampled_from(["lr", "seed", "batch", "depth"])

@@ -1,7 +1,7 @@
-"""The lines of HTTP clients, bounded: in number, and in how long one may take to ask, and to take its answer.
+"""The connections of HTTP clients, bounded: in number, and in how long one may take to ask, and to take its answer.
 
-Lines on which nobody asks make way for new ones, the oldest first: whoever opens a thousand and says nothing crowds
-out themselves. Where all are in use, or too new to have asked, others wait unread until one is done. How long a body
+Silent connections make way for new ones, the oldest first: a client that opens a thousand and says nothing
+crowds out itself. Where all are in use, or too new to have asked, others wait unread until one is done. How long a body
 may take is the guard's business, because it knows how long it may be.
 """
 
@@ -16,17 +16,19 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from springtide.control.api.guard import write_error
 from springtide.control.api.job_data.kernel_copies import offer_kernel_copies
 
-HEAD_S = 10.0  # from the first moment a line is read, or the first byte of a later request, to the end of its head
-WAIT_S = 30.0  # that a line may wait until it is read
-FRESH_S = 1.0  # that a line may be silent and not make way for another: what it asks may be on its way
+HEAD_S = (
+    10.0  # until a head has ended, from when its connection is first read, or from its first byte if it comes later
+)
+WAIT_S = 30.0  # that a connection may wait until it is read
+FRESH_S = 1.0  # that a connection may be silent and not make way for another: what it asks may be on its way
 LINGER_S = 1.0  # that is read on after a refusal: hanging up on bytes that nobody read would take the reply back
-LOOK_S = 0.1  # between two looks for lines that have become old
+LOOK_S = 0.1  # between two looks for connections that have become old
 MOST_LEAVING = 32  # that were turned away and are read on
 GONE = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 WRITE_S = 30.0  # that a client may let its answer lie
 TOO_SLOW = f"the head of the request did not come within {HEAD_S:g} s"
-TOO_MANY = "every line to this server is in use; try again in a moment"
-NO_HTTP = "that is no HTTP request"
+TOO_MANY = "every connection to this server is in use; try again in a moment"
+NO_HTTP = "that is not an HTTP request"
 
 
 def make_reply(status: int, phrase: str, reason: str, sentence: str) -> bytes:
@@ -37,96 +39,98 @@ def make_reply(status: int, phrase: str, reason: str, sentence: str) -> bytes:
 
 
 class Seats:
-    """Which lines are read: at most so many, while at most so many others wait for it in the order they came."""
+    """Which connections are read: at most so many, while at most so many others wait for it in the order they came."""
 
     def __init__(self, most: int, waiting: int) -> None:
         self.most = most
         self.most_waiting = waiting
-        self.seated: set[BoundedLine] = set()
-        self.waiting: dict[BoundedLine, asyncio.TimerHandle] = {}
+        self.seated: set[BoundedConnection] = set()
+        self.waiting: dict[BoundedConnection, asyncio.TimerHandle] = {}
         #: Those that were turned away, the first one first.
-        self.leaving: dict[BoundedLine, None] = {}
+        self.leaving: dict[BoundedConnection, None] = {}
         self.looking: asyncio.TimerHandle | None = None
 
-    def take(self, line: "BoundedLine") -> None:
-        """Seat a new line, or let it wait; with too many that wait the one that has been silent for longest goes."""
-        line.transport.pause_reading()
-        self.waiting[line] = line.loop.call_later(WAIT_S, self.turn_away, line)
-        self.fill(line.loop)
-        others = [one for one in (*self.seated, *self.waiting) if one is not line]
+    def take(self, connection: "BoundedConnection") -> None:
+        """Seat a new connection, or let it wait; with too many waiting the one that has been silent longest goes."""
+        connection.transport.pause_reading()
+        self.waiting[connection] = connection.loop.call_later(WAIT_S, self.turn_away, connection)
+        self.fill(connection.loop)
+        others = [one for one in (*self.seated, *self.waiting) if one is not connection]
         if len(self.waiting) > self.most_waiting and not self.free_one(others, 0.0):
-            self.turn_away(line)
-        self.fill(line.loop)
+            self.turn_away(connection)
+        self.fill(connection.loop)
 
-    def leave(self, line: "BoundedLine") -> None:
-        """A line is gone."""
-        self.remove(line)
-        self.fill(line.loop)
+    def leave(self, connection: "BoundedConnection") -> None:
+        """A connection is gone."""
+        self.remove(connection)
+        self.fill(connection.loop)
 
-    def remove(self, line: "BoundedLine") -> None:
-        """Count a line no longer."""
-        self.seated.discard(line)
-        self.leaving.pop(line, None)
-        timer = self.waiting.pop(line, None)
+    def remove(self, connection: "BoundedConnection") -> None:
+        """Count a connection no longer."""
+        self.seated.discard(connection)
+        self.leaving.pop(connection, None)
+        timer = self.waiting.pop(connection, None)
         if timer is not None:
             timer.cancel()
 
     def fill(self, loop: asyncio.AbstractEventLoop) -> None:
         """Seat those that wait, as far as there is room."""
         while self.waiting and (len(self.seated) < self.most or self.free_one(list(self.seated), FRESH_S)):
-            line = next(iter(self.waiting))
-            self.remove(line)
-            self.seated.add(line)
-            line.begin()
+            connection = next(iter(self.waiting))
+            self.remove(connection)
+            self.seated.add(connection)
+            connection.begin()
         if self.waiting and self.looking is None:
             self.looking = loop.call_later(LOOK_S, self.look, loop)
 
     def look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """See whether a line has become old enough to make way."""
+        """See whether a connection has become old enough to make way."""
         self.looking = None
         self.fill(loop)
 
-    def free_one(self, lines: "list[BoundedLine]", silent_s: float) -> bool:
-        """Hang up on a line whose client has gone, or that has been silent for longest, if it has been for so long."""
-        happened = poll_lines([line for line in lines if line.is_silent and not line.transport.is_closing()])
-        # What has been asked and not read yet, because so many ask, is no silence.
+    def free_one(self, connections: "list[BoundedConnection]", silent_s: float) -> bool:
+        """Hang up on a connection whose client has gone, or on the one silent longest, if it has been for so long."""
+        happened = poll_connections(
+            [connection for connection in connections if connection.is_silent and not connection.transport.is_closing()]
+        )
+        # What has been asked and not read yet, because so many ask, is not silence.
         quiet = [
-            (not events & GONE, line.silent_since_s, line)
-            for line, events in happened.items()
-            if events & GONE or (not events and line.loop.time() - line.silent_since_s >= silent_s)
+            (not events & GONE, connection.silent_since_s, connection)
+            for connection, events in happened.items()
+            if events & GONE or (not events and connection.loop.time() - connection.silent_since_s >= silent_s)
         ]
         if not quiet:
             return False
         self.hang_up(min(quiet, key=lambda one: one[:2])[2])
         return True
 
-    def hang_up(self, line: "BoundedLine") -> None:
-        """Give a line up at once."""
-        line.transport.abort()
-        line.connections.discard(line)
-        self.remove(line)
+    def hang_up(self, connection: "BoundedConnection") -> None:
+        """Give a connection up at once."""
+        connection.transport.abort()
+        connection.connections.discard(connection)
+        self.remove(connection)
 
-    def turn_away(self, line: "BoundedLine") -> None:
-        """Tell a line that all others are in use."""
-        self.remove(line)
-        line.refuse(make_reply(503, "Service Unavailable", "busy", TOO_MANY))
-        self.leaving[line] = None
+    def turn_away(self, connection: "BoundedConnection") -> None:
+        """Tell a connection that all others are in use."""
+        self.remove(connection)
+        connection.refuse(make_reply(503, "Service Unavailable", "busy", TOO_MANY))
+        self.leaving[connection] = None
         if len(self.leaving) > MOST_LEAVING:
             self.hang_up(next(iter(self.leaving)))
 
 
-def poll_lines(lines: "list[BoundedLine]") -> "dict[BoundedLine, int]":
-    """What has happened on each line that nobody has read yet, as `select.poll` tells it."""
-    by_number = {line.transport.get_extra_info("socket").fileno(): line for line in lines}
+def poll_connections(connections: "list[BoundedConnection]") -> "dict[BoundedConnection, int]":
+    """What has happened on each connection that nobody has read yet, as `select.poll` tells it."""
+    by_number = {connection.transport.get_extra_info("socket").fileno(): connection for connection in connections}
     poller = select.poll()
     for number in by_number:
         poller.register(number, select.POLLIN | select.POLLRDHUP)
     happened = dict(poller.poll(0))
-    return {line: happened.get(number, 0) for number, line in by_number.items()}
+    return {connection: happened.get(number, 0) for number, connection in by_number.items()}
 
 
-class BoundedLine(H11Protocol):
-    """One line, of at most as many as there are seats."""
+class BoundedConnection(H11Protocol):
+    """One connection, of at most as many as there are seats."""
 
     seats: Seats
 
@@ -145,7 +149,7 @@ class BoundedLine(H11Protocol):
         return answered and not self.transport.get_write_buffer_size()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a new line; it is read when there is a seat for it."""
+        """Take a new connection; it is read when there is a seat for it."""
         super().connection_made(transport)
         self.seats.take(self)
 
@@ -187,11 +191,11 @@ class BoundedLine(H11Protocol):
         self.refuse(make_reply(408, "Request Timeout", "too_slow", TOO_SLOW) if self.cycle is None else b"")
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP."""
+        """Answer what is not HTTP."""
         self.refuse(make_reply(400, "Bad Request", "no_http", NO_HTTP))
 
     def on_response_complete(self) -> None:
-        """Begin to be silent; how long a line may be so between two requests is uvicorn's business."""
+        """Begin to be silent; how long a connection may be so between two requests is uvicorn's business."""
         self.silent_since_s = self.loop.time()
         self.stop_head()
         super().on_response_complete()
@@ -207,7 +211,7 @@ class BoundedLine(H11Protocol):
         self.stop_write()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The line is gone, and its timers with it."""
+        """The connection is gone, and its timers with it."""
         self.stop_head()
         self.stop_write()
         super().connection_lost(exc)
@@ -226,6 +230,6 @@ class BoundedLine(H11Protocol):
             self.write_timer = None
 
 
-def bound_lines(most: int, waiting: int) -> type[BoundedLine]:
-    """The lines of a server that reads at most so many, and lets at most so many others wait."""
-    return type("BoundedLine", (BoundedLine,), {"seats": Seats(most, waiting)})
+def bound_connections(most: int, waiting: int) -> type[BoundedConnection]:
+    """The connections of a server that reads at most so many, and lets at most so many others wait."""
+    return type("BoundedConnection", (BoundedConnection,), {"seats": Seats(most, waiting)})

@@ -1,4 +1,4 @@
-"""A line to an executor that never holds its caller up: a thread of its own makes the calls, and is waited for briefly.
+"""An executor that never holds its caller up: a thread of its own makes the calls, and is waited for briefly.
 
 An executor may hang (its agent is stopped, a disk does not answer, another agent is being started), and the thread that
 decides for everybody must not hang with it. A call that is not answered in time is left to the thread of its own, and
@@ -40,7 +40,7 @@ class ExecutorReply:
     error: BaseException | None = None
 
 
-class ExecutorLine:
+class NonBlockingExecutor:
     """An executor whose every method returns soon: with its answer, or with UnansweredError. For one thread's use."""
 
     def __init__(self, executor: Executor, patience_s: float = PATIENCE_S) -> None:
@@ -53,7 +53,7 @@ class ExecutorLine:
         #: Up to which event the executor may forget, and has been told to.
         self.upto = self.forgotten = 0
         # a daemon: a call that hangs does not keep the process from ending
-        threading.Thread(target=self.serve, name="executor line", daemon=True).start()
+        threading.Thread(target=self.serve, name="executor calls", daemon=True).start()
 
     def apply(self, instructions: Sequence[Instruction]) -> None:
         """Have instructions taken; after UnansweredError they may be, and are to be sent again."""

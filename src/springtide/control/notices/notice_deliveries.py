@@ -13,7 +13,7 @@ from typing import Any
 from springtide.control.notices import command_main, mail_main
 from springtide.control.storage.records import NoticeRecord
 from springtide.core.durations import show_instant
-from springtide.core.job_files.job_sections import STORED, Notice
+from springtide.core.job_file_parts.job_sections import STORED, Notice
 from springtide.core.moments import tell_moments
 from springtide.executors.local.as_user import find_user
 from springtide.executors.local.jobs.environment import allow

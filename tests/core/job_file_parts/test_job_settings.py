@@ -1,7 +1,7 @@
 import pytest
 
 from springtide.client.job_folders import load_job
-from springtide.core.job_files.job_settings import JobSettings
+from springtide.core.job_file_parts.job_settings import JobSettings
 from springtide.errors import JobError
 
 FILE = {"run": "python train.py", "deadline": "6h", "env": {"LR": "1"}, "checkpoint": {"every": "5m"}}

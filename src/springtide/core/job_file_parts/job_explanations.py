@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from springtide.core.job_files.job_sections import Checkpoint, Notice, Retry, Sweep
+from springtide.core.job_file_parts.job_sections import Checkpoint, Notice, Retry, Sweep
 
 NAME_RULE = "a lower-case letter, then up to 62 lower-case letters, digits or dashes"
 

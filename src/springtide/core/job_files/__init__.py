@@ -1,1 +1,0 @@
-"""The parts of a job file beside its model: mappings inside it, sweeps, changes at submission, the page of keys."""
