@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from springtide.training.state.script.loop_variables import Carried, are_same, find_lost, read_carried, write_plain
+from springtide.training.state.script.loop_variables import (
+    STARTING,
+    Carried,
+    are_same,
+    find_lost,
+    read_carried,
+    write_plain,
+)
 
 STEPS = 3
 
@@ -279,3 +286,10 @@ def test_values_of_other_types_are_named_where_they_are_lost() -> None:
         start = {"best": float("inf"), "flag": 0, "made": None, "loader": walk(first)}
         exec(compile(LOSING, "script.py", "exec"), {**space, **start})
     assert lost == ["best was 0.25 and is inf", "flag was True and is 0", "made was Result(...) and is None"]
+
+
+def test_a_server_that_has_forked_this_process_is_no_script() -> None:
+    walk = Walk()
+    space = {"loader": walk, "__name__": "__main__"}
+    exec(compile("seen = 0\nfor step in loader:\n    seen += 1\n", f"{STARTING}server.py", "exec"), space)
+    assert walk.found == {}

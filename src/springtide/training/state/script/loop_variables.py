@@ -6,6 +6,7 @@ read there before it is written, so that its value comes from an earlier step. W
 times of day are left out.
 """
 
+import os
 import sys
 import sysconfig
 import time
@@ -16,6 +17,7 @@ from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
+from pathlib import Path
 from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Frames between the script and here, and of those that have started it.
 OURS = ("springtide.", "runpy", "torch.")
+#: Where the code of servers lies that fork processes, and are no script though they run as one.
+STARTING = str(Path(__file__).parents[3] / "executors") + os.sep
 #: Values by the text that Python writes for them, by the variable.
 Carried = dict[str, str]
 LONGEST = 80
@@ -174,7 +178,8 @@ def list_frames() -> Iterator[FrameType]:
 def is_of_script(frame: FrameType) -> bool:
     """Whether a frame runs code of the script's own files."""
     is_ours = str(frame.f_globals.get("__name__", "")).startswith(OURS)
-    return not is_ours and not is_installed(frame.f_code.co_filename)
+    file = frame.f_code.co_filename
+    return not is_ours and not file.startswith(STARTING) and not is_installed(file)
 
 
 @lru_cache
