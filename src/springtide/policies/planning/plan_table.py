@@ -7,7 +7,7 @@ columns from call to call in `cache`; a plan table opened without one is built f
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,12 +19,10 @@ from springtide.policies.planning import filling
 from springtide.policies.planning.filling import Capacity, Floats, Ints, JobColumns
 
 FEW_ROWS = 6  # rows that are written or read one by one faster than together
-LEVELLED, SEGMENTED = (
-    ("shares", "rates", "pauses"),
-    ("segment_times", "segment_shares"),
-)  # columns with more than one entry
 # by the names of the enumeration each takes longer to look up than all else that is done with a job
 OFFERED, PENDING, WAITLISTED = Status.OFFERED, Status.PENDING, Status.WAITLISTED
+
+Column = TypeVar("Column", Floats, Ints)
 
 
 def list_none() -> Ints:
@@ -407,13 +405,21 @@ def copy_columns(columns: JobColumns) -> JobColumns:
     Of levels and plans only what there is: nobody reads what lies beyond their numbers.
     """
     levels, segments = int(columns.level_count.max()), int(columns.segment_count.max())
-    made = {name: column.copy() for name, column in zip(columns._fields, columns, strict=True) if column.ndim == 1}
-    for width, names in ((levels, LEVELLED), (segments, SEGMENTED)):
-        for name in names:
-            column = getattr(columns, name)
-            made[name] = np.empty_like(column)
-            made[name][:, :width] = column[:, :width]
-    return columns._replace(**made)
+    flat = JobColumns._make([column.copy() if column.ndim == 1 else column for column in columns])
+    return flat._replace(
+        shares=copy_first(columns.shares, levels),
+        rates=copy_first(columns.rates, levels),
+        pauses=copy_first(columns.pauses, levels),
+        segment_times=copy_first(columns.segment_times, segments),
+        segment_shares=copy_first(columns.segment_shares, segments),
+    )
+
+
+def copy_first(column: Column, width: int) -> Column:
+    """An array of the same shape with the first entries of each row; what is in the others is left open."""
+    made = np.empty_like(column)
+    made[:, :width] = column[:, :width]
+    return made
 
 
 def copy_plans(columns: JobColumns) -> JobColumns:
