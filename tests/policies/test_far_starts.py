@@ -11,6 +11,7 @@ from benchmarks.scale import draw
 from springtide.core.decisions import Decision, Plan, Snapshot
 from springtide.core.jobs import Job, JobId
 from springtide.placement import feasibility
+from springtide.placement.buddy import Placement
 from springtide.placement.feasibility import Feasibility, Horizon, check_plans, find_horizon_s
 from springtide.policies.planning import admission
 from springtide.simulator.front import simulate
@@ -33,14 +34,23 @@ def test_promises_are_kept_beyond_what_a_check_follows(seed: int, monkeypatch: p
 
 
 def test_a_check_that_is_told_its_horizon_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The horizon that is read from columns, and those who change by then, are all that a look at every job finds."""
+    """The horizon that is read from columns, and those who change by then, are all that a look at every job finds.
+
+    So does a check that goes on from where the decision was placed.
+    """
     checked = 0
 
     def check_both(
-        now_s: float, snapshot: Snapshot, decision: Decision, plans: Mapping[JobId, Plan], horizon: Horizon
+        now_s: float,
+        snapshot: Snapshot,
+        decision: Decision,
+        plans: Mapping[JobId, Plan],
+        horizon: Horizon,
+        placement: Placement | None,
     ) -> Feasibility:
         nonlocal checked
-        told, looked = (check_plans(now_s, snapshot, decision, plans, known) for known in (horizon, None))
+        told = check_plans(now_s, snapshot, decision, plans, horizon, placement)
+        looked = check_plans(now_s, snapshot, decision, plans)
         assert told == looked
         assert horizon.until_s == find_horizon_s(now_s, plans)
         assert (told.certificate is None) == (looked.certificate is None)

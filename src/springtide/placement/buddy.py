@@ -6,7 +6,7 @@ allocator and rebuilds it at each event; here a job stays where it is unless roo
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from springtide.core.decisions import Decision, Snapshot
 from springtide.core.devices import Devices
@@ -26,7 +26,7 @@ class Placement:
     that are no compact place, which power-of-two shares on equal power-of-two nodes never need. `unreserved` jobs could
     be placed only by moves beyond the reserve of a plan, `forced` ones only by moves that break promised deadlines, by
     `late_s` seconds in all: no one with slack was in the way. `pushing` jobs are those for which a promised job moves
-    and ends later, these and others.
+    and ends later, these and others. `working` is the working copy on which it was laid out, as it was left.
     """
 
     allocations: Mapping[JobId, Devices]
@@ -37,6 +37,7 @@ class Placement:
     forced: tuple[JobId, ...] = ()
     late_s: float = 0.0
     pushing: tuple[JobId, ...] = ()
+    working: WorkingCopy | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,10 @@ def place(now_s: float, snapshot: Snapshot, decision: Decision) -> dict[JobId, D
 
 def arrange(now_s: float, snapshot: Snapshot, decision: Decision) -> Placement:
     """What `place` would do and what it would take, for a policy that asks beforehand."""
-    return lay_out(WorkingCopy(snapshot), now_s, snapshot, decision) if decision.shares else Placement({})
+    if not decision.shares:
+        return Placement({})
+    working = WorkingCopy(snapshot)
+    return replace(lay_out(working, now_s, snapshot, decision), working=working)
 
 
 def lay_out(working: WorkingCopy, now_s: float, snapshot: Snapshot, decision: Decision) -> Placement:

@@ -15,7 +15,7 @@ from math import inf
 from springtide.core.decisions import Decision, JobView, Plan, Snapshot
 from springtide.core.devices import Devices
 from springtide.core.jobs import JobId
-from springtide.placement.buddy import SMOOTH, Landing, change_shares, lay_out
+from springtide.placement.buddy import SMOOTH, Landing, Placement, change_shares, lay_out
 from springtide.placement.migration import IMPOSSIBLE, MoveCost
 from springtide.placement.move_costs import ROUNDING_S, Move, MoveCourse, chart, promise_for
 from springtide.placement.working_copy import WorkingCopy
@@ -94,19 +94,26 @@ Changes = dict[float, dict[JobId, int]]  # instant -> new share of each job for 
 
 
 def check_plans(
-    now_s: float, snapshot: Snapshot, decision: Decision, plans: Mapping[JobId, Plan], horizon: Horizon | None = None
+    now_s: float,
+    snapshot: Snapshot,
+    decision: Decision,
+    plans: Mapping[JobId, Plan],
+    horizon: Horizon | None = None,
+    placement: Placement | None = None,
 ) -> Feasibility:
     """Whether the decision and then the plans of all promised jobs can be placed with the moves that are reserved.
 
     A job is moved only as long as the pauses of its moves fit the reserve of its plan; a job without a plan makes way
-    at no cost. O(jobs), but for whoever knows the horizon of the plans already.
+    at no cost. O(jobs), but for whoever knows the horizon of the plans already. Whoever has laid out this very decision
+    gives its `placement`, whose working copy the check goes on with.
     """
     horizon = horizon or Horizon(find_horizon_s(now_s, plans), snapshot.jobs.keys())
     last_s = horizon.until_s
     if last_s <= now_s and not decision.shares:
         return _OK
-    working = WorkingCopy(snapshot)
-    placement = lay_out(working, now_s, snapshot, decision)
+    working = WorkingCopy(snapshot) if placement is None or placement.working is None else placement.working
+    if placement is None or placement.working is None:
+        placement = lay_out(working, now_s, snapshot, decision)
     harmful = placement.forced or placement.unreserved
     if harmful:
         return Feasibility(False, harmful[0], now_s)

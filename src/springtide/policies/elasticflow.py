@@ -12,7 +12,7 @@ from springtide.policies.planning.admission import admit, decide_firmly
 from springtide.policies.planning.columns import make_samples
 from springtide.policies.planning.compilation import compile_kernels
 from springtide.policies.planning.drafts import Caution, Draft
-from springtide.policies.planning.plan_table import PlanTable, is_at_rest
+from springtide.policies.planning.plan_table import PlanTable, is_at_rest, keep_resting
 
 PROMISED = Answer(Status.ADMITTED, "promised", "the finish is promised", promised=True)
 BEST_EFFORT = Answer(Status.ADMITTED, "best_effort", "runs on spare devices; no finish is promised")
@@ -21,7 +21,7 @@ BEST_EFFORT = Answer(Status.ADMITTED, "best_effort", "runs on spare devices; no 
 def elasticflow(now_s: float, snapshot: Snapshot) -> Decision:
     """Admits each newcomer that fits beside all promises, declines the others for good."""
     if is_at_rest(now_s, snapshot):
-        return Decision(cache=snapshot.cache)
+        return Decision(cache=keep_resting(snapshot))
     return decide_firmly(now_s, snapshot, propose)
 
 

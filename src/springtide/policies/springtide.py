@@ -25,7 +25,7 @@ from springtide.policies.planning.best_effort import USAGE, read_usage
 from springtide.policies.planning.drafts import Caution, Draft
 from springtide.policies.planning.forecast import HISTORY, Arrivals, Demand, alone_cost, remember, survey
 from springtide.policies.planning.open_answers import Outlook, plan_candidates, read_outlooks
-from springtide.policies.planning.plan_table import PlanTable, is_at_rest
+from springtide.policies.planning.plan_table import PlanTable, is_at_rest, keep_resting
 from springtide.policies.pools.joining import decide_pools
 from springtide.policies.pools.partition import is_mixed
 
@@ -61,7 +61,7 @@ def springtide(now_s: float, snapshot: Snapshot) -> Decision:
         return decide_pools(now_s, snapshot, propose)
     counts = USAGE in snapshot.memory and snapshot.changes.finished  # who has ended holds nothing from now on
     if not counts and is_at_rest(now_s, snapshot):
-        return Decision(cache=snapshot.cache)
+        return Decision(cache=keep_resting(snapshot))
     return decide_firmly(now_s, snapshot, propose)
 
 

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.policies.replays import JobSketch, Replay, build_jobs, run
 
-from springtide.core.decisions import Decision, JobView, Progress, Snapshot
+from springtide.core.decisions import Changes, Decision, JobView, Progress, Snapshot
 from springtide.core.devices import parse_cluster
 from springtide.core.jobs import JobId, Overhead
 from springtide.core.world import World
-from springtide.policies import elasticflow, springtide
+from springtide.policies import decide, elasticflow, find_policy, springtide
 from springtide.policies.planning.admission import decide_firmly
-from springtide.policies.planning.plan_table import PlanTable, is_at_rest, new_table
+from springtide.policies.planning.plan_table import PlanTable, is_at_rest, keep_resting, new_table, open_table
 
 PAUSE = Overhead(base_s=2.0)
 SPEEDS = (
@@ -40,6 +40,22 @@ def find_rests(sketches: list[JobSketch], cluster: str) -> tuple[set[float], Rep
 def test_jobs_that_hold_all_they_can_use_are_at_rest() -> None:
     rests, replay = find_rests([JobSketch(40, 0, deadline_s=100), JobSketch(8, 0, deadline_s=100)], "2x4:cpu")
     assert rests == set(replay.finishes.values()) == {2.0, 10.0}
+
+
+def test_who_is_at_rest_is_not_looked_at_again_until_somebody_comes() -> None:
+    world = World(parse_cluster("2x4:cpu"))
+    jobs = build_jobs([JobSketch(40, 0, deadline_s=100), JobSketch(8, 0, deadline_s=100)])
+    for job in jobs:
+        world.arrive(job, 0.0)
+    world.apply(decide(find_policy("springtide"), 0.0, world.snapshot()), 0.0)
+    world.finish(jobs[1].id, 2.0)
+    world.apply(decide(find_policy("springtide"), 2.0, world.snapshot()), 2.0)
+    snapshot = world.snapshot()
+    assert isinstance(snapshot.cache, PlanTable) and snapshot.cache.rests
+    unseen = replace(snapshot, jobs={})
+    assert is_at_rest(2.0, unseen) and keep_resting(unseen) is snapshot.cache
+    assert not is_at_rest(2.0, replace(snapshot, changes=Changes(arrived=(jobs[0].id,))))
+    assert not open_table(3.0, snapshot).rests
 
 
 def test_jobs_that_could_grow_or_have_no_promise_are_not_at_rest() -> None:

@@ -126,7 +126,7 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
         placement.forced
         or final is None
         or unchecked
-        or (checks and not _is_certified(table, snapshot, placement, final))
+        or (checks and not _is_certified(table, snapshot, placement, decision, final))
     ):
         return None
     final = final or _postpone(table, placement, decision)
@@ -271,13 +271,19 @@ def _postpone(table: PlanTable, placement: Placement, decision: Decision) -> Dec
     return replace(decision, promises=promises)
 
 
-def _is_certified(table: PlanTable, snapshot: Snapshot, placement: Placement, decision: Decision) -> bool:
-    """Whether all that is planned can be placed as time goes on: known from before, or checked."""
+def _is_certified(
+    table: PlanTable, snapshot: Snapshot, placement: Placement, placed: Decision, decision: Decision
+) -> bool:
+    """Whether all that is planned can be placed as time goes on: known from before, or checked.
+
+    `placement` is how the decision was placed when it was `placed`: before the pauses of moves came into its plans.
+    """
     plans = {**table.in_force, **{name: promise.plan for name, promise in decision.promises.items()}}
     certificate = table.certificate
     if certificate is not None and certificate.covers(table.now_s, snapshot, placement.allocations, plans):
         return True
-    found = check_plans(table.now_s, snapshot, decision, plans, look_far(table))
+    laid_out = placement if decision is placed else None
+    found = check_plans(table.now_s, snapshot, decision, plans, look_far(table), laid_out)
     table.certificate = found.certificate
     return found.ok
 

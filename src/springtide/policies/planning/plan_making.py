@@ -127,9 +127,10 @@ def store(columns: JobColumns, job: int, finish: float, held: float, count: int,
 
 def keep_in_force(columns: JobColumns, rows: Ints) -> None:
     """Note the plans of these jobs as those in force; the others have none. Whole columns are copied fastest."""
-    columns.old_times[:, :MAX_SEGMENTS] = columns.segment_times
+    most = int(columns.segment_count.max())
+    columns.old_times[:, :most] = columns.segment_times[:, :most]
     columns.old_times[:, MAX_SEGMENTS], columns.old_times[:, MAX_SEGMENTS + 1] = columns.finish, columns.held
-    columns.old_shares[:, :MAX_SEGMENTS] = columns.segment_shares
+    columns.old_shares[:, :most] = columns.segment_shares[:, :most]
     columns.old_shares[:, MAX_SEGMENTS] = 0
     columns.old_shares[rows, MAX_SEGMENTS] = columns.segment_count[rows]
 

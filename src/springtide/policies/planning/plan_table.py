@@ -5,8 +5,9 @@ columns from call to call in `cache`; a plan table opened without one is built f
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from springtide.policies.planning.filling import Capacity, Floats, Ints, JobColu
 FEW_ROWS = 6  # rows that are written or read one by one faster than together
 # by the names of the enumeration each takes longer to look up than all else that is done with a job
 OFFERED, PENDING, WAITLISTED = Status.OFFERED, Status.PENDING, Status.WAITLISTED
+
+Column = TypeVar("Column", Floats, Ints)
 
 
 def list_none() -> Ints:
@@ -63,6 +66,8 @@ class PlanTable:
     late: Ints = field(default_factory=list_none)
     roster: JobRoster = field(default_factory=JobRoster)
     in_force: dict[JobId, Plan] = field(default_factory=dict)  # the plans that were promised, as they were last seen
+    rests: bool = False  # whether nobody waits and everyone holds all it can use to its end, since this was a cache
+    active: Ints | None = None  # `active_rows`, if nobody came or left since it was asked for
 
     def add(self, view: JobView) -> int:
         """A row for a job, with its levels and progress and without a plan."""
@@ -71,6 +76,7 @@ class PlanTable:
         if len(view.job.curve.levels) > self.columns.shares.shape[1]:
             self._extend(len(self.columns.deadline), len(view.job.curve.levels))
         row = self.spare_rows.pop()
+        self.active = None
         write_job(self.columns, row, view.job)
         self.rows[view.job.id] = row
         self.see(view)
@@ -87,6 +93,7 @@ class PlanTable:
             room = max(32, 2 * size, size + missing) if missing > 0 else size
             self._extend(room, max(levels, self.columns.shares.shape[1]))
         places = [self.spare_rows.pop() for _ in views]
+        self.active = None
         for view, row in zip(views, places, strict=True):
             self.rows[view.job.id] = row
             self.views[view.job.id] = view
@@ -118,6 +125,7 @@ class PlanTable:
     def drop(self, job_id: JobId) -> None:
         """Free the row of a job."""
         row = self.rows.pop(job_id)
+        self.active = None
         del self.views[job_id]
         self.in_force.pop(job_id, None)
         self.columns.deadline[row] = inf
@@ -127,7 +135,8 @@ class PlanTable:
 
     def drop_all(self, names: Iterable[JobId]) -> None:
         """Free the rows of these jobs."""
-        places = []
+        places: list[int] = []
+        self.active = None
         for job_id in names:
             places.append(self.rows.pop(job_id))
             del self.views[job_id]
@@ -244,17 +253,18 @@ def open_table(now_s: float, snapshot: Snapshot) -> PlanTable:
     """The promised jobs of a Snapshot, settled to now, and what their plans leave free."""
     table = copy_table(snapshot.cache, now_s) if isinstance(snapshot.cache, PlanTable) else new_table(now_s, snapshot)
     table.roster = roster = call_roll(snapshot)
-    for job_id in [job_id for job_id in table.rows if job_id not in roster.planned]:
+    planned, known = roster.planned, table.views.get
+    for job_id in [job_id for job_id in table.rows if job_id not in planned]:
         table.drop(job_id)
-    views = table.views
-    for job_id, view in roster.planned.items():
-        seen = views.get(job_id)
-        if seen is None:
-            table.add(view)
-        elif seen is not view:
+    for view in [view for job_id, view in planned.items() if known(job_id) is not view]:
+        if view.job.id in table.rows:
             table.see(view)
-    # in arrival order however they came in: a plan table without a cache breaks ties alike
-    table.rows = {job_id: table.rows[job_id] for job_id in roster.planned}
+        else:
+            table.add(view)
+    if [*table.rows] != [*planned]:
+        # in arrival order however they came in: a plan table without a cache breaks ties alike
+        table.rows = {job_id: table.rows[job_id] for job_id in planned}
+        table.active = None
     table.settle()
     table.columns.touched[:] = 0
     old = table.columns
@@ -314,7 +324,17 @@ def call_roll(snapshot: Snapshot) -> JobRoster:
 
 def is_at_rest(now_s: float, snapshot: Snapshot) -> bool:
     """Whether there is nothing to decide: no one is new or waits, and everyone holds all it can use to its end."""
-    return not snapshot.changes.arrived and all(_holds_its_peak(now_s, view) for view in snapshot.jobs.values())
+    if snapshot.changes.arrived:
+        return False
+    if isinstance(snapshot.cache, PlanTable) and snapshot.cache.rests:
+        return True  # since then jobs have ended, and nothing else has happened
+    return all(_holds_its_peak(now_s, view) for view in snapshot.jobs.values())
+
+
+def keep_resting(snapshot: Snapshot) -> Any:
+    """The cache of a Snapshot in which nothing is to be decided: what it needs not be found again."""
+    cache = snapshot.cache
+    return replace(cache, rests=True) if isinstance(cache, PlanTable) and not cache.rests else cache
 
 
 def _holds_its_peak(now_s: float, view: JobView) -> bool:
@@ -380,8 +400,26 @@ def copy_table(table: PlanTable, now_s: float) -> PlanTable:
 
 
 def copy_columns(columns: JobColumns) -> JobColumns:
-    """The same columns in arrays of their own, but for the plans in force, which are written once for a table."""
-    return JobColumns._make([column.copy() for column in columns[:-2]] + [*columns[-2:]])
+    """The same columns in arrays of their own, but for the plans in force, which are written once for a table.
+
+    Of levels and plans only what there is: nobody reads what lies beyond their numbers.
+    """
+    levels, segments = int(columns.level_count.max()), int(columns.segment_count.max())
+    flat = JobColumns._make([column.copy() if column.ndim == 1 else column for column in columns])
+    return flat._replace(
+        shares=copy_first(columns.shares, levels),
+        rates=copy_first(columns.rates, levels),
+        pauses=copy_first(columns.pauses, levels),
+        segment_times=copy_first(columns.segment_times, segments),
+        segment_shares=copy_first(columns.segment_shares, segments),
+    )
+
+
+def copy_first(column: Column, width: int) -> Column:
+    """An array of the same shape with the first entries of each row; what is in the others is left open."""
+    made = np.empty_like(column)
+    made[:, :width] = column[:, :width]
+    return made
 
 
 def copy_plans(columns: JobColumns) -> JobColumns:
@@ -403,4 +441,6 @@ def rows_but(table: PlanTable, names: Iterable[JobId]) -> Ints:
 
 def active_rows(table: PlanTable) -> Ints:
     """The rows in use: of jobs that were promised before in arrival order, then as they were added."""
-    return np.fromiter(table.rows.values(), np.int64, len(table.rows))
+    if table.active is None:
+        table.active = np.fromiter(table.rows.values(), np.int64, len(table.rows))
+    return table.active
