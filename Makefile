@@ -128,7 +128,7 @@ test-limits: setup $(KERNEL)/boot
 # Adapters against their frameworks' own runs on four ranks; with the frameworks installed, what lacks one fails.
 WITH_FRAMEWORKS = HF_HUB_OFFLINE=1 SPRINGTIDE_FRAMEWORKS=required
 install-frameworks: setup
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[hf,lightning]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[hf,lightning,tensorboard]'
 
 test-frameworks: install-frameworks
 	$(WITH_FRAMEWORKS) $(BIN)/python -m pytest -m 'slow or not slow' tests/integrations
@@ -139,7 +139,7 @@ test-frameworks-short: install-frameworks
 	$(WITH_FRAMEWORKS) $(BIN)/python -m tests.follow_docs docs/guides/accelerate.md docs/guides/lightning.md docs/guides/hugging-face.md
 
 # Fuzzers, faults, actions and every attack of docs/concepts/security.md, by the tests that the page names; other nonsense
-# with SPRINGTIDE_SEED=N. Fails if it is not done within 15 minutes, or has tried fewer than 50,000 cases.
+# with SPRINGTIDE_SEED=N. Fails if it is not done within 15 minutes, or has sent fewer than 50,000 cases over HTTP.
 test-adversary: setup
 	SPRINGTIDE_LEAST_CASES=50000 $(BIN)/python -m pytest -m 'adversary or not (slow or gpu)' -n 2 --dist loadfile \
 		--session-timeout 900 tests/adversary $$($(BIN)/python -m tests.adversary.attacks)

@@ -9,8 +9,11 @@ import shutil
 import signal
 import subprocess
 from dataclasses import dataclass, field
+from itertools import cycle
 
 from tests.executors.hosts.loopback_cluster import LoopbackCluster
+
+LETTERS = cycle("abcdefghijklm")
 
 
 def can_make_networks() -> bool:
@@ -33,7 +36,8 @@ class HostNetwork:
     cables: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.bridge = f"st{os.getpid() % 100000}{'' if self.has_this_machine else 'n'}"
+        # A name of its own each time: the kernel takes a while to let go of those of a network that was closed.
+        self.bridge = f"st{os.getpid() % 100000}{next(LETTERS)}{'' if self.has_this_machine else 'n'}"
         self.at = () if self.has_this_machine else ("-n", self.bridge)
         if self.at:
             ip("netns", "add", self.bridge)

@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 
 from springtide import __version__
 from springtide.cli import join, serve
+from springtide.control import server
+from springtide.control.server import ServerSettings
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 SCHEMA = os.environ.get("SPRINGTIDE_KUBERAY_CRD", "")
@@ -97,6 +99,22 @@ def test_units_are_ones_that_systemd_takes(unit: Path, tmp_path: Path) -> None:
     ended = subprocess.run(["systemd-analyze", "verify", str(tmp_path / unit.name)], capture_output=True, text=True)
     about = [line for line in ended.stderr.splitlines() if unit.name in line or str(tmp_path) in line]
     assert (ended.returncode, about) == (0, []), ended.stderr
+
+
+def test_each_host_of_an_allocation_has_its_cores() -> None:
+    """Since 22.05 srun gives one core to each task unless it is told."""
+    calls = [line for line in SBATCH.read_text().replace("\\\n", " ").splitlines() if re.match(r"\s*srun ", line)]
+    assert calls and all('--cpus-per-task="$SLURM_CPUS_PER_TASK"' in call for call in calls)
+
+
+def test_no_password_is_on_a_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every user of the machine reads command lines; the address of the database comes by the environment."""
+    assert not [word for command in list_commands() for word in command if "database" in word.lower()]
+    served: list[ServerSettings] = []
+    monkeypatch.setattr(server, "serve", lambda settings, *told: served.append(settings))
+    monkeypatch.setenv("SPRINGTIDE_DATABASE", "postgresql://ann:secret@db/x")
+    assert CliRunner().invoke(make_app(serve.run), []).exit_code == 0
+    assert [settings.database for settings in served] == ["postgresql://ann:secret@db/x"]
 
 
 def test_every_command_has_options_that_exist() -> None:

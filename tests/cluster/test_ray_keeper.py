@@ -1,7 +1,9 @@
 """What is told of a node whose host cannot work: no springtide there, no room, or a lead that refuses it."""
 
+import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +13,11 @@ from tests.cluster.ray_clusters import needs_ray
 
 from springtide.errors import ExecutorError
 from springtide.executors.hosts.host_folders import note_leave
+from springtide.executors.hosts.host_hub import ROLL
+from springtide.executors.hosts.lead_address import HOSTS
 from springtide.executors.local.paths import LOG
 from springtide.executors.protocol import ExecutorNode
+from springtide.executors.ray import ray_executor
 from springtide.executors.ray.host_actor import HostActor
 from springtide.executors.ray.ray_executor import KeeperProcess, RayExecutor, list_hosts
 
@@ -130,7 +135,8 @@ def test_an_agent_that_was_told_to_go_is_not_started_again_on_its_node(
     note_leave(actor.state_dir, actor.node)
     first, actor.agent = actor.agent, None
     for _ in range(2):
-        gone = actor.look()
+        gone = actor.look({"host": "10.0.0.5", "port": 1, "token": "secret"})
+        assert not (actor.state_dir / HOSTS).exists(), "the token lies on a host that does not serve"
         assert actor.agent is None and (gone["up"], gone["has_left"]) == (False, True), gone
     again = BriefAgents("h1", str(tmp_path), "1", node="b" * 56)
     assert again.look()["up"] and again.agent is not None and again.agent.pid != first.pid, "another raylet: it is back"
@@ -165,3 +171,24 @@ def test_a_node_whose_host_cannot_work_is_told_while_others_train() -> None:
     assert executor.outage() == ""
     keeper.fault = "Ray at 10.0.0.5:6379 cannot be reached"
     assert "no other host can be found" in executor.outage()
+
+
+@pytest.mark.parametrize(("roll", "most_s"), [(None, 1.0), ("h1", 20.0)], ids=["at work", "begun anew"])
+def test_one_host_that_does_not_come_keeps_no_server_from_starting_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, roll: str | None, most_s: float
+) -> None:
+    """Its agent runs and cannot reach the lead: it has not joined, was not refused, and has not left."""
+    passed = [0.0]
+    monkeypatch.setattr(time, "sleep", lambda seconds: passed.append(passed.pop() + seconds))
+    monkeypatch.setattr(time, "monotonic", lambda: passed[0])
+    told = {"green": {"up": True, "said": ""}, "blue": {"up": True, "said": "no lead yet"}}
+    keeper = SimpleNamespace(fault="", hosts=told, connection={"nodes": ["1", "2"], "address": "127.0.0.1"})
+    keeper.connect = keeper.go = lambda: None
+    monkeypatch.setattr(ray_executor, "KeeperProcess", lambda *given: keeper)
+    monkeypatch.setattr(RayExecutor, "is_up", roll is None)
+    monkeypatch.setattr(RayExecutor, "hello", lambda self: {"refused": {}})
+    monkeypatch.setattr(RayExecutor, "nodes", lambda self: (ExecutorNode("green", "cpu", ("green/cpu:0",)),))
+    if roll is not None:
+        (tmp_path / ROLL).write_text(json.dumps([{"name": roll, "address": "", "devices": []}]))
+    RayExecutor(tmp_path)
+    assert passed[0] <= most_s

@@ -1,15 +1,20 @@
 """Two real servers on one real PostgreSQL: the second refuses, or stands by and takes over; jobs run once."""
 
+import json
+import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-from benchmarks.takeover import Platform, run_platform, take_over, wait_for_jobs, write_project
+from benchmarks.takeover import JOB, SCRIPT, Platform, run_platform, take_over, wait_for_jobs, write_project
 
 from springtide.control.storage.state_dir import StateDir, read_address
 from springtide.core.job_states import JobState
+
+HOUR_S = 3600
 
 
 @pytest.fixture
@@ -55,3 +60,34 @@ def test_a_standby_takes_over_and_no_job_is_lost_or_run_twice(
         assert active.process.returncode == 1
         assert "another server has taken over the database" in platform.log.read_text()
     assert (read_address(StateDir(platform.home)) or {})["url"] == standby.url
+
+
+ELSEWHERE = f"""import time
+from springtide.executors import boot_clock
+here_s = time.time
+time.time = lambda: here_s() + {HOUR_S}
+boot_clock.find_boot = lambda: "another machine"
+"""
+
+
+def test_a_standby_whose_wall_clock_is_an_hour_ahead_moves_no_deadline(platform: Platform, tmp_path: Path) -> None:
+    """The time of the platform goes on by the database's clock, and events are as old as their own machine says."""
+    project = write_project(tmp_path / "project")
+    (project / "train.py").write_text(SCRIPT.replace("sleep(1)", "sleep(8)"))
+    (project / "job.json").write_text(json.dumps({**JOB, "duration": "20s", "deadline": "30m"}))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "sitecustomize.py").write_text(ELSEWHERE)
+    path = os.pathsep.join([str(elsewhere), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    active = platform.start()
+    standby = platform.start("--standby", enter=("env", f"PYTHONPATH={path}"))
+    began_s = time.time()
+    with platform.connect() as client:
+        job = client.submit(project / "job.json", wait=False)
+        take_over(platform, active, standby, signal.SIGKILL)
+        (ended,) = wait_for_jobs(platform, [job])
+        told = client.ask("GET", "/api/v1/events")["events"]
+    assert ended.state is JobState.SUCCEEDED and not [one for one in told if one["kind"] in ("missed", "at_risk")], told
+    assert all(began_s - 60 < one["at_s"] < time.time() + 60 for one in told), platform.tell_events()
+    finished = next(one for one in told if one["job"] == job.id and one["kind"] == "succeeded")
+    assert finished["at_s"] > began_s + 8, "it is not as old as the two clocks are apart"

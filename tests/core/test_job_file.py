@@ -144,7 +144,7 @@ priority: 0
         ("run: x\nnotify: [{webhok: a}]", "unknown key 'notify.0.webhok'; did you mean 'webhook'?"),
         ("run: x\nnotify: [{on: [ended]}]", "exactly one of webhook, email and command"),
         ("run: x\nnotify: [{email: a@b, command: c}]", "exactly one of webhook, email and command"),
-        ("run: x\nnotify: [{webhook: 'file:///etc/passwd'}]", "is no address; write https://host/path"),
+        ("run: x\nnotify: [{webhook: 'file:///etc/passwd'}]", "is not an address; write https://host/path"),
         ('run: x\nnotify: [{email: "a@b\\nBcc: c@d"}]', "is not one address"),
         ("run: x\nnotify: [{email: a@b, on: [often]}]", "notify.0.on.0 is 'often'"),
         ("run: x\nlabels: {Team: a}", "labels: 'Team' must be lower-case"),

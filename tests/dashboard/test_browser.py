@@ -6,11 +6,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import httpx
 import pytest
 from tests.control.http_servers import connect, run_server, write_project
 from tests.dashboard.browsers import CHROMIUM, open_browser
@@ -19,6 +20,7 @@ from springtide.control.api.guard import hash_token
 from springtide.control.server import Server
 from springtide.control.storage.records import UserRecord
 from springtide.core.job_states import JobState
+from springtide.dashboard.live import MOST_STREAMS
 from springtide.dashboard.pages import add_pages
 from springtide.executors.fake import FakeJob, RealTimeFake
 
@@ -178,6 +180,20 @@ def test_a_page_that_is_only_looked_at_ends_with_its_session(folder: Path) -> No
         page.wait_for_url(re.compile(r"/signin\?next=%2F&ended=yes"))  # by itself: nobody touches it
         expect(page.locator("main")).to_contain_text("Your session has ended")
         assert page.locator("#banner").is_hidden()
+
+
+def test_a_page_that_cannot_be_kept_live_says_so_and_is_when_others_are_closed(folder: Path) -> None:
+    with serve_pages(folder / "many") as server, ExitStack() as others:
+        token = server.settings.state_dir.token.read_text().strip()
+        client = others.enter_context(httpx.Client(headers={"authorization": f"Bearer {token}"}, timeout=60))
+        for _ in range(MOST_STREAMS):
+            stream = others.enter_context(client.stream("GET", f"{server.url}/live/fleet"))
+            assert stream.status_code == 200
+        with open_page(folder / "many-one", server) as page:
+            expect(page.locator("#live")).to_contain_text("close other pages")
+            expect(page.locator("main")).to_contain_text("No jobs yet")
+            others.close()
+            expect(page.locator("#live")).to_have_attribute("data-state", "live")
 
 
 def test_back_after_a_search_shows_what_the_address_asks_for(folder: Path) -> None:

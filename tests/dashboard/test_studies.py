@@ -11,6 +11,7 @@ from tests.dashboard.scenes import Shown, play, show
 
 from springtide import __version__
 from springtide.cloud.plan_reports import tell_ratio
+from springtide.control.storage.records import UserRecord
 from springtide.dashboard.studies import study_runner
 from springtide.dashboard.studies.cloud_view import LogScale, build_rental, list_spans
 from springtide.dashboard.studies.rental_study import RentalBody, run_rental, write_packaged
@@ -184,9 +185,10 @@ def test_few_wait_and_what_is_known_is_not_computed_again(monkeypatch: pytest.Mo
 
     async def ask() -> list[object]:
         runner = StudyRunner()
-        first = await runner.run("simulation", {"seed": 0})
-        assert await runner.run("simulation", {"seed": 0}) == first
-        many = [runner.run("simulation", {"seed": seed}) for seed in range(1, 9)]
+        users = [UserRecord(f"user-{number}", "", id=f"@{number}") for number in range(9)]
+        first = await runner.run(users[0], "simulation", {"seed": 0})
+        assert await runner.run(users[1], "simulation", {"seed": 0}) == first
+        many = [runner.run(user, "simulation", {"seed": seed}) for seed, user in enumerate(users[1:], 1)]
         return await asyncio.gather(*many, return_exceptions=True)
 
     monkeypatch.setattr(study_runner, "compute", compute)
@@ -194,6 +196,25 @@ def test_few_wait_and_what_is_known_is_not_computed_again(monkeypatch: pytest.Mo
     refused = [answer for answer in answers if isinstance(answer, StateError)]
     assert len(computed) == 1 + len(answers) - len(refused)
     assert 0 < len(refused) < len(answers)
+
+
+def test_who_asks_for_many_studies_waits_for_their_own_and_keeps_nobody_else_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def compute(request: bytes) -> dict[str, str]:
+        await asyncio.sleep(0.01)
+        return {"of": request.decode()}
+
+    async def ask() -> list[object]:
+        runner, eve, ann = StudyRunner(), UserRecord("eve", "", id="@eve"), UserRecord("ann", "", id="@ann")
+        many = [asyncio.create_task(runner.run(eve, "simulation", {"seed": seed})) for seed in range(20)]
+        await asyncio.sleep(0)
+        mine = await runner.run(ann, "simulation", {"seed": -1})
+        assert not all(task.done() for task in many), "it came before the last ones of the other user"
+        return [mine, *await asyncio.gather(*many, return_exceptions=True)]
+
+    monkeypatch.setattr(study_runner, "compute", compute)
+    assert all(isinstance(answer, dict) for answer in asyncio.run(ask()))
 
 
 def test_a_process_that_is_ended_is_told() -> None:

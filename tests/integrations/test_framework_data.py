@@ -9,6 +9,7 @@ from tests.integrations.installed import need
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from springtide.errors import JobError
+from springtide.training.settings import Settings
 from springtide.training.workers.contexts import Contexts
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -21,7 +22,13 @@ def make_run(workers: int = RANKS) -> Any:
     contexts.seed(range(workers), 0)
     turns = SimpleNamespace(contexts=contexts, worker=None)
     return SimpleNamespace(
-        logical_workers=workers, local=list(range(workers)), turns=turns, prepared=True, exchange=lambda own: [own]
+        logical_workers=workers,
+        local=list(range(workers)),
+        turns=turns,
+        prepared=True,
+        entered=True,
+        settings=Settings(),
+        exchange=lambda own: [own],
     )
 
 
@@ -231,7 +238,7 @@ def test_training_batches_are_on_the_device_of_the_prepared_loader(device: Any, 
             return iter([None])
 
     accelerator: Any = SimpleNamespace(
-        run=SimpleNamespace(logical_workers=1),
+        run=SimpleNamespace(logical_workers=1, device=torch.device("cpu")),
         show_place=lambda: None,
         gradient_accumulation_steps=2,
         gradient_state=SimpleNamespace(_set_sync_gradients=lambda is_last: None),

@@ -17,32 +17,40 @@ from springtide.verification.verify import VerifiedScript, verify
 SCRIPTS = Path(__file__).parent / "scripts"
 TORCHRUN = (str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node")
 BY_STEPS = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2}
+BEST = {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss"}
 HF, TRL, ACCELERATE = "hf_workload.py", "trl_workload.py", "accelerate_workload.py"
 LIGHTNING, FABRIC = "lightning_workload.py", "fabric_workload.py"
 NEEDS = {HF: "transformers", TRL: "trl", ACCELERATE: "accelerate", LIGHTNING: "lightning", FABRIC: "lightning"}
-CASES = {
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "hf plain": (HF, {}),
     "hf accumulation": (HF, {"gradient_accumulation_steps": 2, "warmup_steps": 2, "collate": True}),
     "hf bf16 lora": (HF, {"bf16": True, "lora": True}),
     "hf by steps": (HF, {**BY_STEPS, "per_device_eval_batch_size": 4}),
+    "hf start": (HF, {**BY_STEPS, **BEST, "eval_on_start": True, "patience": 1}),
     "hf compile": (HF, {"torch_compile": True, "torch_compile_backend": "aot_eager"}),
     "hf tokens": (HF, {"gradient_accumulation_steps": 4, "max_steps": 5, "include_num_input_tokens_seen": "all"}),
     "hf grouped": (HF, {"train_sampling_strategy": "group_by_length", "gradient_checkpointing": True}),
     "hf pool": (HF, {"dataloader_num_workers": 1, "average_tokens_across_devices": False}),
     "hf started again": (HF, {"save_strategy": "steps", "save_steps": 1, "resume": "last", "collate": True}),
     "sft lora": (TRL, {}),
+    "sft packing": (TRL, {"packing": True, "max_length": 16, "per_device_train_batch_size": 2}),
     "dpo lora": (TRL, {"kind": "DPO", "gradient_accumulation_steps": 2}),
     "dpo": (TRL, {"kind": "DPO", "lora": False, "eval_strategy": "steps", "eval_steps": 3}),
     "reward": (TRL, {"kind": "Reward", "lora": False}),
     "accelerate": (ACCELERATE, {"accumulate": 2}),
+    "accelerate baseline": (ACCELERATE, {"baseline": True}),
     "lightning plain": (LIGHTNING, {}),
     "lightning automatic": (LIGHTNING, {"accumulate": 2, "best": True}),
     "lightning validation between": (LIGHTNING, {"accumulate": 2, "check": 0.5}),
     "lightning logged": (LIGHTNING, {"accumulate": 2, "best": True, "logged": True}),
     "lightning samplers": (LIGHTNING, {"accumulate": 2, "samplers": True}),
+    "lightning total": (LIGHTNING, {"total": True}),
+    "lightning unchecked": (LIGHTNING, {"sanity": 0}),
     "lightning manual": (LIGHTNING, {"manual": True}),
     "fabric": (FABRIC, {}),
 }
+#: How often one is killed, where it is not once: the second start finds what the first has counted.
+KILLS = {"hf start": 2}
 #: One of each framework, which CI runs with the refusals: `make test-frameworks-short`.
 SHORT = ("hf by steps", "accelerate", "lightning plain", "fabric")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -60,10 +68,24 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_an_adapter_has_the_bits_of_its_framework(name: str) -> None:
     script, asked = CASES[name]
     need(NEEDS[script])
+    check_bits(script, asked, KILLS.get(name, 1))
+
+
+def check_bits(script: str, asked: dict[str, Any], kills: int = 1) -> None:
+    """Compare a script's run under rescales, and under kills, with its framework's own on four ranks."""
     subject = VerifiedScript(SCRIPTS / script, (json.dumps(asked),), 4, 50, to_its_end=True)
-    proof = verify(subject, "ddp", lambda steps: plan_cases("", "4,1,3", 1, 4, steps), print)
+    proof = verify(subject, "ddp", lambda steps: plan_cases("", "4,1,3", kills, 4, steps), print)
     assert proof.identical, proof.to_json()
     assert all(outcome.steps >= 5 for outcome in proof.outcomes)
+
+
+def test_a_state_of_accelerate_is_loaded_with_the_bits_of_ranks_that_load_it(tmp_path: Path) -> None:
+    """Saved in one process, it is loaded by four stock ranks, and by elastic processes that are rescaled and killed."""
+    need("accelerate")
+    folder = tmp_path / "saved"
+    command = [sys.executable, str(SCRIPTS / ACCELERATE), json.dumps({"save": str(folder)})]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    check_bits(ACCELERATE, {"load": str(folder)})
 
 
 #: The three lines that a script has changed, and what they were.
@@ -153,7 +175,9 @@ def collect_results(place: Path, commands: dict[str, list[str]], variant: str) -
     return results
 
 
-@pytest.mark.parametrize("variant", ["best", "own", "unlogged", "plateau", "grouped", "overridden", "seq2seq"])
+@pytest.mark.parametrize(
+    "variant", ["best", "own", "unlogged", "plateau", "grouped", "overridden", "half", "modes", "masked", "seq2seq"]
+)
 def test_what_scripts_of_users_have_gives_the_results_of_torchrun(tmp_path: Path, variant: str) -> None:
     """Weights, predictions after training and the whole history of logs, on one process and on two."""
     need("transformers")

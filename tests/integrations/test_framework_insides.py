@@ -1,5 +1,6 @@
 """The insides of frameworks that adapters stand on, as they were in the versions that were tried."""
 
+import functools
 import inspect
 import os
 import re
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from tests.integrations.installed import need
 
 from springtide.errors import JobError
@@ -58,7 +60,7 @@ def test_a_framework_that_is_not_installed_is_named_with_the_remedy() -> None:
 
 def test_the_trainer_has_the_methods_that_are_derived_from() -> None:
     need("transformers")
-    from transformers import Trainer, trainer
+    from transformers import Trainer, TrainingArguments, trainer
 
     from springtide.integrations.hf import TRIED, ElasticTrainer
     from springtide.integrations.hf.trainer_checks import TRIED_PEFT, TRIED_TRL
@@ -71,6 +73,7 @@ def test_the_trainer_has_the_methods_that_are_derived_from() -> None:
     ours = {name for name in vars(ElasticTrainer) if inspect.isfunction(vars(ElasticTrainer)[name])}
     private = {name for name in ours if name.startswith("_") and not name.startswith("__")}
     assert private == {
+        "_evaluate",
         "_finalize_training",
         "_get_num_items_in_batch",
         "_init_training_state",
@@ -86,6 +89,8 @@ def test_the_trainer_has_the_methods_that_are_derived_from() -> None:
         inspect.signature(Trainer._run_epoch).parameters
     )
     assert trainer.skip_first_batches and trainer.EvalLoopContainer
+    assert "skip_scheduler=True" in inspect.getsource(Trainer._inner_training_loop)  # of eval_on_start alone
+    assert isinstance(vars(TrainingArguments)["_setup_devices"], functools.cached_property)
 
 
 def test_lightning_has_the_strategies_that_are_derived_from() -> None:
@@ -208,6 +213,7 @@ def test_how_far_to_train_the_arguments_say_in_a_job_that_is_started_again() -> 
 def make_turn(worker: int | None) -> Any:
     """A run of two processes in a worker's turn, or in none, which counts its exchanges."""
     run: Any = SimpleNamespace(prepared=True, rank=1, logical_workers=3, group=object(), exchanges=0)
+    run.device = torch.device("cpu")
     run.turns = SimpleNamespace(worker=worker)
 
     def exchange(own: list[Any]) -> list[list[Any]]:

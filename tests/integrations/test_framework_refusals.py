@@ -476,7 +476,7 @@ def test_a_rank_in_a_seed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         forget_run()
     contexts = SimpleNamespace(states={})
-    run: Any = SimpleNamespace(saved=None, local=[0, 1], turns=SimpleNamespace(contexts=contexts))
+    run: Any = SimpleNamespace(saved=None, sharding=None, local=[0, 1], turns=SimpleNamespace(contexts=contexts))
     run.exchange = lambda own: [own, own]
     begin_contexts(run)
     assert torch.equal(contexts.states[1].cpu, torch.default_generator.get_state())

@@ -3,24 +3,28 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from tests.executors.conformance.trials import Behaviour, Trial
 from tests.executors.hosts.loopback_cluster import HostsHarness, LoopbackCluster, wait_until
+from tests.executors.hosts.test_host_faults import SlowWire
 from tests.objects.s3_server import BUCKET, S3Server
 
 from springtide.executors.hosts.lead_address import HOSTS
 from springtide.executors.protocol import (
     Checkpointed,
+    CheckpointFailing,
     Event,
     Failed,
     Faulted,
     Finished,
     JobSpec,
     NodeLost,
+    Progressed,
     Started,
     Stop,
     Stopped,
@@ -73,18 +77,35 @@ class RemoteHarness(HostsHarness):
         )
 
 
-@pytest.fixture
-def cluster(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApartCluster]:
-    for name, value in s3.environ.items():
+@contextmanager
+def run_cluster(folder: Path, monkeypatch: pytest.MonkeyPatch, environ: Mapping[str, str]) -> Iterator[ApartCluster]:
+    """Two hosts, and a lead that knows the way to the store."""
+    for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    made = ApartCluster(tmp_path, storage=f"s3://{BUCKET}")
-    for name in s3.environ:
+    made = ApartCluster(folder, storage=f"s3://{BUCKET}")
+    for name in environ:
         monkeypatch.delenv(name)  # hosts are not told by their own environment
     made.start_apart("h1")
     made.start_apart("h2")
     made.wait_for_hosts("h1", "h2")
     yield made
     made.close()
+
+
+@pytest.fixture
+def cluster(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApartCluster]:
+    with run_cluster(tmp_path, monkeypatch, s3.environ) as made:
+        yield made
+
+
+@pytest.fixture
+def slow_cluster(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApartCluster]:
+    """The same, and a store to which every piece takes its time."""
+    wire = SlowWire(int(s3.url.rpartition(":")[2]))
+    slow = {**s3.environ, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{wire.port}"}
+    with run_cluster(tmp_path, monkeypatch, slow) as made:
+        yield made
+    wire.close()
 
 
 def list_told(cluster: LoopbackCluster, kind: type[Event]) -> list[Event]:
@@ -149,3 +170,14 @@ class ReadyMade(HostsHarness):
     def make_spec(self, job: str, behaviour: Behaviour) -> JobSpec:
         assert self.spec is not None
         return self.spec
+
+
+def test_training_goes_on_while_a_slow_store_takes_a_checkpoint(slow_cluster: ApartCluster) -> None:
+    trial = Trial(RemoteHarness(slow_cluster, folder="slow"), "slow")
+    trial.start(Behaviour(steps=400, step_s=0.02), devices=trial.both)
+    trial.await_event(Finished)
+    saved = trial.of(Checkpointed)[0]
+    place = trial.heard.index(saved)
+    reached = [event.step for event in trial.heard[:place] if isinstance(event, Progressed)]
+    assert max(reached) > saved.step, "it made steps between the copy in memory and the word of the store"
+    assert not trial.of(Faulted) and not trial.of(CheckpointFailing), "slow is not broken"

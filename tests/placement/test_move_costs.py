@@ -24,7 +24,7 @@ def price(view: JobView, promise: Promise, at_s: float = 0.0) -> MoveCost:
 
 @pytest.mark.parametrize(
     ("slack_s", "reserve_s", "late_s", "unreserved"),
-    [(100.0, 10.0, 0.0, 0), (10.0, 10.0, 0.0, 0), (100.0, 5.0, 0.0, 1), (4.0, 4.0, 6.0, 1), (-5.0, 0.0, 15.0, 1)],
+    [(100.0, 10.0, 0.0, 0), (10.0, 10.0, 0.0, 0), (100.0, 5.0, 0.0, 1), (4.0, 4.0, 6.0, 1), (0.0, 0.0, 10.0, 1)],
 )
 def test_a_job_on_one_share_to_the_end_loses_its_pause(
     slack_s: float, reserve_s: float, late_s: float, unreserved: int
@@ -33,6 +33,13 @@ def test_a_job_on_one_share_to_the_end_loses_its_pause(
     assert cost.late_s == pytest.approx(late_s, abs=1e-5)
     assert cost.unreserved == unreserved
     assert cost.moves == 1
+
+
+def test_a_move_breaks_no_promise_that_the_plan_breaks_already() -> None:
+    assert not price(view_of(500.0, 1), promise_until(495.0, 500.0)).harms
+    assert price(view_of(500.0, 1), promise_until(495.0, 500.0)) > price(
+        view_of(500.0, 1), promise_until(900.0, 500.0, 10.0)
+    )
 
 
 def test_steps_lost_on_many_devices_take_longer_on_few() -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from springtide.cli.app import main
 from springtide.errors import JobError, TrainingError
-from springtide.verification.cases import plan_kills
+from springtide.verification.cases import plan_kills, plan_rescale
 from springtide.verification.digest_compare import Difference
 from springtide.verification.renumber import find_workers
-from springtide.verification.verify import CaseResult, Proof, check_resumed
+from springtide.verification.verify import CaseResult, Proof, check_restarts, check_resumed
 
 HONEST = """
 import torch, springtide
@@ -191,6 +191,14 @@ def test_a_kill_that_nothing_resumed_from_fails_its_case() -> None:
         check_resumed(case, (3,))
     with pytest.raises(TrainingError, match="after 2 kills 1 starts resumed from a step"):
         check_resumed(case, (0, 3))
+
+
+def test_a_rescale_that_ended_in_a_restart_fails_its_case() -> None:
+    """A process that joined and waited for the others was lost, and the job begun anew had the same bits."""
+    check_restarts(plan_kills(2, 4, 6), 2)
+    check_restarts(plan_rescale(["4", "1"], 4, 6), 0)
+    with pytest.raises(TrainingError, match="it was started again 1 times for 0 kills"):
+        check_restarts(plan_rescale(["4", "1"], 4, 6), 1)
 
 
 def test_another_number_of_logical_workers_can_be_tried(script: Path, capsys: pytest.CaptureFixture[str]) -> None:

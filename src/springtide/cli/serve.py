@@ -40,7 +40,9 @@ class ServeOptions:
     cloud: str | None = option(
         None, "Where a declined job could rent, for its price. [dim]Default: aws,azure,gcp[/]; or none", metavar="NAMES"
     )
-    database: str | None = option(None, "postgresql://... instead of SQLite.", metavar="URL")
+    database: str | None = option(
+        None, "postgresql://... instead of SQLite.", metavar="URL", envvar="SPRINGTIDE_DATABASE"
+    )
     storage: str | None = option(
         None, "s3://... or gs://... for checkpoints, outputs and code, instead of this disk.", metavar="URL"
     )

@@ -2,10 +2,12 @@
 
 The wall clock is read once per boot of the machine, as an anchor; from then on time passes with the monotonic clock.
 A wall clock that is set forward or back (by hand, by NTP) moves no deadline. The anchor is stored: a restarted server
-continues the same time line.
+continues the same time line. Where servers on several machines take over from one another, the wall clock is that of
+the database which they share.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,6 +41,17 @@ class SystemClocks:
     def origin(self) -> str:
         """The boot."""
         return boot_clock.find_boot()
+
+
+class SharedClocks(SystemClocks):
+    """This machine's counter, and in place of its wall clock one that all servers of a database read."""
+
+    def __init__(self, read_wall_s: Callable[[], float]) -> None:
+        self.read_wall_s = read_wall_s
+
+    def wall_s(self) -> float:
+        """Seconds since 1970, by the database."""
+        return self.read_wall_s()
 
 
 @dataclass(frozen=True, slots=True)

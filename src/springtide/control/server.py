@@ -24,7 +24,7 @@ from springtide.control.api.bounded_connections import bound_connections
 from springtide.control.api.guard import LOCAL_NAMES, ensure_owner
 from springtide.control.api.routes import AddPages, build_app
 from springtide.control.api.sessions import Pulse
-from springtide.control.clock import SystemClocks
+from springtide.control.clock import SharedClocks, SystemClocks
 from springtide.control.executor_factory import ExecutorHandle, check_memory_limit, choose_limits, open_executor
 from springtide.control.memory_sweeps import shorten_sweeps
 from springtide.control.notices.notice_decisions import tell_failure
@@ -120,11 +120,14 @@ class Server:
         restore_code(state_dir, self.store.active_jobs(), settings.options.archive_limit_bytes)
         self.executor = NonBlockingExecutor(engine.executor)
         site = replace(engine.inventory, weights=settings.options.weights)
-        parts = (self.store, self.executor, site, state_dir, SystemClocks(), settings.options, engine.stream)
+        clocks = SystemClocks() if leadership is None else SharedClocks(leadership.read_wall_s)
+        parts = (self.store, self.executor, site, state_dir, clocks, settings.options, engine.stream)
         self.reconciler = insist(partial(Reconciler, *parts), place)  # which writes down where it goes on
+        self.reconciler.health.others["notices"] = self.notifier.check
         self.stop_all = False
         names = frozenset({*LOCAL_NAMES, settings.listening.host.lower(), *settings.listening.names})
-        pulse = Pulse(self.store, lambda: self.http.should_exit)
+        most_readers = max(1, settings.options.most_connections // 2)
+        pulse = Pulse(self.store, lambda: self.http.should_exit, most_readers)
         self.app, self.sessions = build_app(self.reconciler, names, self.request_stop, pulse, add_pages)
         self.socket = listener or bind(settings.listening)
         self.http = uvicorn.Server(configure(self.app, settings.options))

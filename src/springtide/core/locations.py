@@ -3,6 +3,7 @@
 `file:///shared/runs` is a path that all hosts see; `s3://bucket/runs` and `gs://bucket/runs` are for fsspec.
 """
 
+import posixpath
 from pathlib import PurePosixPath
 from urllib.parse import unquote, urlsplit
 
@@ -39,7 +40,8 @@ def check_url(text: str) -> None:
         raise InputError(f"{text!r} has the scheme {scheme!r}; there are: {', '.join(f'{one}://' for one in SCHEMES)}")
     if name is not None or password is not None:
         raise InputError(f"a {scheme}:// URL holds no credentials; give them in the environment (env and secrets)")
-    if parts.query or parts.fragment or ".." in parts.path.split("/") or "\0" in text:
+    path = unquote(parts.path)
+    if parts.query or parts.fragment or ".." in path.split("/") or "\0" in path:
         raise InputError(f"{text!r} must end in a plain path, without '?', '#' and '..'")
     if scheme == "file" and (place or len(parts.path) < 2):
         raise InputError(f"{text!r} must be file:///PATH: an absolute path that every host sees, three slashes")
@@ -53,6 +55,15 @@ def find_path(text: str) -> str | None:
         return text
     parts = urlsplit(text)
     return unquote(parts.path) if parts.scheme == "file" else None
+
+
+def spell(text: str) -> str:
+    """A place in the one spelling that all ways to write it have: `/data//x/.` and `file:///data/x/` are `/data/x`."""
+    path = find_path(text)
+    if path is not None:
+        return posixpath.normpath("/" + path.lstrip("/"))
+    parts = urlsplit(text)
+    return f"{parts.scheme}://{parts.netloc}{posixpath.normpath('/' + parts.path.lstrip('/'))}"
 
 
 def join(location: str, *parts: str) -> str:

@@ -1,5 +1,9 @@
 """The Ask page: what would a job be told if it were submitted? Asked without side effects, then submitted or not."""
 
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -23,7 +27,8 @@ def add_ask_pages(app: FastAPI) -> None:
         api = open_api(app, request)
         total = (await api.get("board", limit="1", lanes="false"))["devices"]["total"]
         values = {"title": "Ask", "question": question, "bases": await list_bases(api), "reply": None, "problem": ""}
-        values |= {"most_devices": max(2, total)}  # a slider from one to one could not be dragged
+        # a slider from one to one could not be dragged
+        values |= {"most_devices": max(2, total), "attempt": secrets.token_urlsafe(16)}
         return rendering.answer_page(request, "ask.html", **(values | more))
 
     @app.get("/ask", include_in_schema=False)
@@ -56,10 +61,18 @@ def add_ask_pages(app: FastAPI) -> None:
         question = read_question(form)
         try:
             body = await write_request(api, question)
-            job = JobInfo.read(await api.post("jobs", body=body))
+            job = JobInfo.read(await api.post("jobs", body=body, key=name_attempt(form, body)))
         except SpringtideError as error:
-            return await show(request, question, problem=str(error))
+            # of what became of it nobody may know: sent again, it is still the same
+            kept = {"attempt": form["attempt"]} if form.get("attempt") else {}
+            return await show(request, question, problem=str(error), **kept)
         return rendering.go_to(f"/jobs/{job.id}")
+
+
+def name_attempt(form: Mapping[str, str], body: Mapping[str, Any]) -> str:
+    """The idempotency key of a form as it was sent: sent twice it is the same job, with other terms another one."""
+    told = json.dumps([form.get("attempt", ""), body], sort_keys=True)
+    return f"page.{hashlib.sha256(told.encode()).hexdigest()[:32]}" if form.get("attempt") else ""
 
 
 async def list_bases(api: InProcessApi) -> list[JobInfo]:

@@ -33,9 +33,9 @@ class InProcessApi:
         """The document at a path."""
         return await self.ask("GET", parts, query, None)
 
-    async def post(self, *parts: str, body: Mapping[str, Any]) -> Document:
-        """The answer to a document that is sent to a path."""
-        return await self.ask("POST", parts, {}, body)
+    async def post(self, *parts: str, body: Mapping[str, Any], key: str = "") -> Document:
+        """The answer to a document that is sent to a path, under an idempotency key if there is one."""
+        return await self.ask("POST", parts, {}, body, key)
 
     async def post_bytes(self, *parts: str, body: Mapping[str, Any]) -> bytes:
         """What a path answers with that is no document, such as a picture."""
@@ -45,19 +45,26 @@ class InProcessApi:
         return data
 
     async def ask(
-        self, method: str, parts: tuple[str, ...], query: Mapping[str, Any], body: Mapping[str, Any] | None
+        self,
+        method: str,
+        parts: tuple[str, ...],
+        query: Mapping[str, Any],
+        body: Mapping[str, Any] | None,
+        key: str = "",
     ) -> Document:
         """The document that a request is answered with; raises ApiRefusal."""
-        status, data = await self.send(method, parts, query, b"" if body is None else json.dumps(body).encode())
+        status, data = await self.send(method, parts, query, b"" if body is None else json.dumps(body).encode(), key)
         document: Document = json.loads(data)
         if status >= 400:
             raise ApiRefusal(status, document["error"]["sentence"])
         return document
 
     async def send(
-        self, method: str, parts: tuple[str, ...], query: Mapping[str, Any], body: bytes
+        self, method: str, parts: tuple[str, ...], query: Mapping[str, Any], body: bytes, key: str = ""
     ) -> tuple[int, bytes]:
         """Call the application as a server would; returns status and body."""
+        headers = [(b"host", b"pages"), (b"content-type", b"application/json")]
+        headers += [(b"idempotency-key", key.encode())] if key else []
         path = "/api/v1/" + "/".join(quote(part, safe="") or "%20" for part in parts)
         scope: Scope = {
             "type": "http",
@@ -69,7 +76,7 @@ class InProcessApi:
             "raw_path": path.encode(),
             "root_path": "",
             "query_string": urlencode(query, doseq=True).encode(),
-            "headers": [(b"host", b"pages"), (b"content-type", b"application/json")],
+            "headers": headers,
             "client": None,
             "server": None,
             "state": {"user": self.user},

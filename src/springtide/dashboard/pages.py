@@ -1,10 +1,11 @@
 """The pages: who may look is checked before, what is shown comes from the API, what is done goes there."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeAlias
 
 from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from springtide.control.api.guard import PageRules, find_user, write_error
 from springtide.control.api.sessions import SESSION_S, Pulse, Sessions, name_cookie, read_cookie
@@ -14,7 +15,7 @@ from springtide.dashboard.api_reference import read_operations
 from springtide.dashboard.ask_pages import add_ask_pages
 from springtide.dashboard.assets import FOR_EVER, load_assets
 from springtide.dashboard.in_process_api import ApiRefusal, open_api
-from springtide.dashboard.live import Hub
+from springtide.dashboard.live import EventStream, Hub
 from springtide.dashboard.posted_forms import find_next, read_form
 from springtide.dashboard.screens import SCREENS, Screen, read_report
 from springtide.dashboard.studies.study_pages import MOST_FORM_BYTES, add_study_pages
@@ -57,29 +58,29 @@ def add_sign_in(app: FastAPI, sessions: Sessions) -> None:
         if user is None:
             problem = "That is no token of this server. It is in the file the server named when it started."
             return rendering.answer_page(request, "signin.html", 401, next=where, problem=problem, ended=False)
-        return let_in(request, sessions, user, where)
+        return await let_in(request, sessions, user, where)
 
     @app.get("/signin/{secret}", include_in_schema=False)
-    def sign_in_once(request: Request, secret: str) -> Response:
+    async def sign_in_once(request: Request, secret: str) -> Response:
         user = sessions.redeem(secret)
         if user is None:
             problem = "That link was used or is older than ten minutes. For a new one: springtide ui"
             return rendering.answer_page(request, "signin.html", 401, next="/", problem=problem, ended=False)
-        return let_in(request, sessions, user, "/")
+        return await let_in(request, sessions, user, "/")
 
     @app.post("/signout", include_in_schema=False)
-    def sign_out(request: Request) -> Response:
+    async def sign_out(request: Request) -> Response:
         host = request.headers["host"]
-        sessions.end(read_cookie(request.headers.get("cookie", ""), host))
+        await sessions.let_out(request.state.user, read_cookie(request.headers.get("cookie", ""), host))
         response = rendering.go_to("/signin")
         response.delete_cookie(name_cookie(host), httponly=True, samesite="strict")
         return response
 
 
-def let_in(request: Request, sessions: Sessions, user: UserRecord, where: str) -> Response:
+async def let_in(request: Request, sessions: Sessions, user: UserRecord, where: str) -> Response:
     """Begin a session, and go on."""
     response = rendering.go_to(where)
-    secret, name = sessions.begin(user), name_cookie(request.headers["host"])
+    secret, name = await sessions.let_in(user), name_cookie(request.headers["host"])
     secure = request.url.scheme == "https"
     response.set_cookie(name, secret, int(SESSION_S), httponly=True, samesite="strict", secure=secure)
     return response
@@ -155,12 +156,12 @@ def stream_screen(app: FastAPI, hub: Hub, screen: Screen) -> Handler:
         def is_welcome() -> bool:
             return identify() == api.user  # nobody once the session has ended, another once rights have changed
 
-        key = (repr(api.user), request.url.path, request.url.query)
+        key = (repr(api.user), request.url.path, screen.identify(request.query_params))
         packed = "gzip" in request.headers.get("accept-encoding", "")
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Vary": "Accept-Encoding"}
         headers |= {"Content-Encoding": "gzip"} if packed else {}
-        events = hub.watch(key, draw, is_welcome, packed)
-        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+        hub.admit(api.user)
+        return EventStream(hub.watch(key, draw, is_welcome, packed), headers, partial(hub.leave, api.user))
 
     return stream
 

@@ -1,6 +1,6 @@
 """The screens that move: where each is, what it reads from the API, and which part of it is drawn anew."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -33,6 +33,8 @@ class Screen:
     part_template: str
     read: Callable[[InProcessApi, Request], Awaitable[Values]]
     name: Callable[[Values], str]
+    #: What of an address's query the screen reads, as one text: whatever else stands there shows the same.
+    identify: Callable[[Mapping[str, str]], str] = lambda query: ""
 
 
 async def read_board(api: InProcessApi, request: Request) -> Values:
@@ -141,7 +143,12 @@ async def read_report(api: InProcessApi, _request: Request) -> Values:
 
 
 SCREENS = (
-    Screen("/", "board.html", "board", "part_board.html", read_board, lambda values: "Board"),
+    Screen(
+        *("/", "board.html", "board", "part_board.html"),
+        read=read_board,
+        name=lambda values: "Board",
+        identify=lambda query: repr(read_query(query)),
+    ),
     Screen("/jobs/{job}", "job.html", "job", "part_job.html", read_job, lambda values: str(values["page"].job.name)),
     Screen("/fleet", "fleet.html", "fleet", "part_fleet.html", read_fleet, lambda values: "Fleet"),
 )

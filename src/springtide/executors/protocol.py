@@ -173,6 +173,8 @@ class JobEvent:
     #: such moments can be compared only where the boots are the same.
     steady_s: Seconds | None = None
     boot: str = ""
+    #: How old it was when it was read, by the clocks of the machine where it happened; None: nobody there said.
+    age_s: Seconds | None = None
     job: str
     generation: Number
 
@@ -373,6 +375,14 @@ class NodeLost(JobEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeForgotten(JobEvent):
+    """A machine that was lost long ago, and that no job waits for, is in no list any more; `job` is empty."""
+
+    kind: Literal["node_forgotten"] = "node_forgotten"
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeJoined(JobEvent):
     """A machine is there with these devices, for the first time or again; nothing runs on it. `job` is empty."""
 
@@ -427,6 +437,7 @@ Event: TypeAlias = (
     | NodeLost
     | NodeJoined
     | NodeLeaving
+    | NodeForgotten
     | MachineLoaded
 )
 

@@ -9,6 +9,7 @@ from accelerate.state import AcceleratorState, PartialState
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
 
 from springtide.errors import JobError
+from springtide.integrations.frameworks import choose_shown
 from springtide.integrations.worker_feeds import WorkerData, open_pool, refuse_stream
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ def show_rank(run: "ElasticRun", rank: int | None = None) -> None:
         if state:
             state["num_processes"] = run.logical_workers
             state["process_index"] = state["local_process_index"] = run.rank if rank is None else rank
+            if (device := state.get("device")) is not None:
+                state["device"] = choose_shown(device, run.device)
 
 
 class ShardedData(WorkerData):

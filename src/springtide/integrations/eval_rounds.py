@@ -12,7 +12,7 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from springtide.integrations.accelerate_data import find_generator, find_rest
-from springtide.integrations.eval_walk import cut, walk_parts
+from springtide.integrations.eval_walk import count_rounds, cut, list_walked, walk_parts
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
@@ -74,13 +74,13 @@ class EvalRounds:
     @property
     def most(self) -> int:
         """Batches that each process walks in a round."""
-        return max(self.run.roster.counts)
+        return max(count_rounds(self.run))
 
     def __len__(self) -> int:
         return len(self.shard) * self.most
 
     def __iter__(self) -> Iterator[Any]:
-        own = len(self.run.local)
+        own = len(list_walked(self.run))
         self.accelerator.evaluating = self
         try:
             for number, batch in enumerate(walk_parts(self.run, self.shard)):
@@ -113,7 +113,7 @@ class EvalRounds:
         kept.append(values)
         if len(kept) < self.most:
             return [] if as_objects else cut(values, 0)
-        own = self.gathered.pop(self.calls - 1)[: len(self.run.local)]
+        own = self.gathered.pop(self.calls - 1)[: len(list_walked(self.run))]
         everyone = [value for theirs in self.run.exchange(own) for value in theirs]
         if as_objects:  # accelerate puts the items of all ranks into one list
             items = [item for value in everyone for item in value]

@@ -7,6 +7,7 @@ import torch
 from accelerate.data_loader import DataLoaderShard
 
 from springtide.integrations.accelerate_data import cut_part, find_generator
+from springtide.training.group.membership import is_joining
 from springtide.training.workers import randomness
 from springtide.training.workers.contexts import Contexts
 
@@ -37,15 +38,25 @@ class OneOrder:
         return iter(list(self.batches))
 
 
+def is_alone(run: "ElasticRun") -> bool:
+    """Whether this process walks what all would: before the run is prepared, and before a joining process is in."""
+    return not run.prepared or is_joining(run)
+
+
 def list_walked(run: "ElasticRun") -> list[int]:
-    """The logical workers whose batches this process walks; all of them before there is a roster."""
-    return run.local if run.prepared else list(range(run.logical_workers))
+    """The logical workers whose batches this process walks."""
+    return list(range(run.logical_workers)) if is_alone(run) else run.local
+
+
+def count_rounds(run: "ElasticRun") -> tuple[int, ...]:
+    """How many batches of a round each process walks, by rank."""
+    return (run.logical_workers,) if is_alone(run) else run.roster.counts
 
 
 def walk_parts(run: "ElasticRun", shard: Any, tell: Callable[[list[Any]], None] | None = None) -> Iterator[Any]:
     """Round after round, one batch of each logical worker here, in its context; `tell` sees a round's before."""
     workers = list_walked(run)
-    contexts = run.turns.contexts if run.prepared else copy_context(workers)
+    contexts = copy_context(workers) if is_alone(run) else run.turns.contexts
     start = find_start(run, shard)
     parts = {worker: iter(open_part(run, shard, worker, start)) for worker in workers}
     try:
@@ -65,7 +76,7 @@ def walk_parts(run: "ElasticRun", shard: Any, tell: Callable[[list[Any]], None] 
             next(part, None)
     finally:
         contexts.exit()
-        if not run.prepared:
+        if is_alone(run):
             randomness.restore(contexts.states[0])
 
 
@@ -74,7 +85,7 @@ def find_start(run: "ElasticRun", shard: Any) -> torch.Tensor | None:
     generator = find_generator(shard)
     if generator is None:
         return None
-    return run.exchange([generator.get_state()])[0][0] if run.prepared else generator.get_state()
+    return generator.get_state() if is_alone(run) else run.exchange([generator.get_state()])[0][0]
 
 
 def open_part(run: "ElasticRun", shard: Any, worker: int, start: torch.Tensor | None = None) -> DataLoaderShard:

@@ -5,7 +5,7 @@ run (`springtide verify`) it must see what torchrun would show it, and is then s
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -30,6 +30,11 @@ PLUGINS = {
     "megatron_lm_plugin": "ACCELERATE_USE_MEGATRON_LM",
     "parallelism_config": "ACCELERATE_USE_PARALLELISM_CONFIG",
 }
+#: DDP's options that the run has, and one that changes no bits; others must have DDP's own defaults. Of an
+#: accelerate handler, what it puts around the reduction, which its `to_kwargs` leaves out.
+DDP_OPTIONS = ("find_unused_parameters", "broadcast_buffers")
+OF_MEMORY = ("gradient_as_bucket_view",)
+HOOKS = ("comm_hook", "comm_wrapper")
 ON = ("1", "true", "yes", "y", "t", "on")
 
 
@@ -45,6 +50,21 @@ def check_state(state: Any, where: str) -> None:
                 f"accelerate was given or has configured {name.removesuffix('_plugin')}, which shards or reduces by "
                 f"itself, in {where}; leave it out, and switch it off in accelerate's configuration ({variable})"
             )
+
+
+def find_ddp_options(handler: Any, where: str) -> dict[str, Any]:
+    """What accelerate would tell DDP, if the run can be told it too: names of options that have no defaults' values."""
+    given = {} if handler is None else dict(handler.to_kwargs())
+    for name in OF_MEMORY:
+        given.pop(name, None)
+    hooks = [name for name in HOOKS if getattr(getattr(handler, name, None), "value", "no") != "no"]
+    strange = sorted([*hooks, *(name for name in given if name not in DDP_OPTIONS)])
+    if strange:
+        raise JobError(
+            f"DistributedDataParallel would be told {', '.join(strange)} in {where}, which cannot follow it: gradients "
+            "would have other bits. Leave it out"
+        )
+    return given
 
 
 def check_versions(tried: Mapping[str, tuple[str, ...]]) -> None:
@@ -75,6 +95,25 @@ def set_surroundings(run: Run) -> None:
             os.environ.pop(name, None)
     elif isinstance(run, ReferenceRun):
         os.environ.update(describe_rank(run))
+
+
+def choose_shown(found: torch.device, own: torch.device) -> torch.device:
+    """The device that a framework is shown: this process's own GPU in place of the first one that it sees.
+
+    On a machine with several a process sees all of them; a framework that sees no ranks would take the first, or all.
+    What is no GPU was chosen by the script, and stays.
+    """
+    return own if found.type == own.type == "cuda" else found
+
+
+def choose_root(parallel: Sequence[torch.device], own: torch.device) -> torch.device:
+    """Where a strategy puts its module: on this process's own GPU, unless it was told of other devices than GPUs."""
+    return choose_shown(parallel[0], own) if parallel else own
+
+
+def choose_gpus(asked: object, own: torch.device) -> list[int] | None:
+    """The GPUs that `devices=...` asks a process for: its own, however many there are to be; None if none is."""
+    return None if asked in (None, 0, "0", [], ()) else [own.index or 0]
 
 
 def describe_rank(run: ReferenceRun) -> dict[str, str]:

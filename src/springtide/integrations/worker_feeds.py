@@ -233,6 +233,11 @@ def begin_contexts(run: "ElasticRun") -> None:
 
     It must be the same on all processes. Where a rank is in a script's seed, it is not that of a logical worker.
     """
+    if run.sharding is not None:
+        raise JobError(
+            "a model that run.fully_shard has sharded was given to Hugging Face, Lightning or Accelerate, which clip, "
+            "evaluate and save whole models; train it in a loop of your own (the guide to FSDP2), or leave it whole"
+        )
     if run.saved is not None:
         return
     state = randomness.capture()

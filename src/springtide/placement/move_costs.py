@@ -13,6 +13,7 @@ from springtide.core.jobs import Job, JobId
 from springtide.placement.migration import MoveCost, Price
 
 ROUNDING_S = 1e-6  # a deadline counts as met up to this
+LATE_ANYHOW = MoveCost(moves=1, strain=1.0)
 Move = tuple[float, float, float | None]  # a pause: when, how long, and the rate after it if that is another one
 Stand = tuple[float, float, float]  # between two pauses: the work left, when the job goes on, and how fast
 
@@ -37,8 +38,13 @@ class MoveCourse:
         self._planned_end_s = max(promise.plan.finish_s, self._ends_s)
 
     def price(self, at_s: float, share: int, earlier: tuple[Move, ...] = ()) -> MoveCost:
-        """What moving the job costs, given the moves it has had since `now_s`, in order."""
+        """What moving the job costs, given the moves it has had since `now_s`, in order.
+
+        A promise that the plan itself breaks is not broken by a move: the job may always make way.
+        """
         plan, deadline_s = self._promise.plan, self._promise.deadline_s
+        if plan.finish_s > deadline_s + ROUNDING_S:
+            return LATE_ANYHOW
         ends_s = self._end_after(at_s, share, earlier)
         slack_s, delay_s = deadline_s - plan.finish_s, ends_s - plan.finish_s
         return MoveCost(

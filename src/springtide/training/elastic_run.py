@@ -8,6 +8,7 @@ import copy
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,7 +24,9 @@ from springtide.training.group.default_group import find_store, refuse_groups
 from springtide.training.group.groups import Group, broadcast_tensor, share_trees
 from springtide.training.group.paces import PaceWatch
 from springtide.training.group.peers import Peers
+from springtide.training.group.rank_reads import check_reads
 from springtide.training.group.rosters import check_counts
+from springtide.training.group.script_calls import ScriptCalls
 from springtide.training.parts import Parts, find_strays, refuse_foreign
 from springtide.training.positions import Goal
 from springtide.training.run import PrepareOptions, Run
@@ -44,7 +47,7 @@ from springtide.training.workers.buffers import find_device
 from springtide.training.workers.feeds import Feed
 from springtide.training.workers.loader_iterators import IteratorWatch
 from springtide.training.workers.loaders import Loader, StepSource
-from springtide.training.workers.shards import Seat, Shard
+from springtide.training.workers.shards import Shard
 from springtide.training.workers.step_metrics import Metric, StepMetrics, gather_values
 from springtide.training.workers.steps import Step
 from springtide.training.workers.turns import Turns
@@ -75,15 +78,15 @@ class ElasticRun(Run):
         self.is_over = False
         #: The step that is under way.
         self.step: Step | None = None
-        self.peers = (
-            None if self.store is None else Peers(self.store, self.name, lambda: self.is_over, self.find_awaited)
-        )
-        self.divergence, self.paces = DivergenceGuard(), PaceWatch()
-        self.turn_guard = TurnGuard()
+        self.peers: Peers | None = None
+        if self.store is not None:
+            asked = (lambda: self.is_over, self.find_awaited, lambda: self.generation)
+            self.peers = Peers(self.store, self.name, *asked)
+        self.divergence, self.paces, self.calls = DivergenceGuard(), PaceWatch(), ScriptCalls(self)
         #: Whether all processes have compared their states since the last walk.
         self.compared = False
         self.iterators = IteratorWatch()
-        self.memory = TurnMemory(self.channel.warn)
+        self.turn_guard, self.memory = TurnGuard(self.channel.warn), TurnMemory(self.channel.warn)
         self.objects = ScriptObjects()
         refuse_groups(self.channel.warn if self.is_main else None)
         self.checkpoints = checkpointing.open_checkpoints(settings)
@@ -91,7 +94,7 @@ class ElasticRun(Run):
         self.saved_step = -1
         self.reported_s, self.reported_generation = time.monotonic(), -1
         self.loop_s = 0.0
-        #: What the script's own variables were where this process goes on from, in phrases, if they are not that now.
+        #: Phrases that name script variables whose saved value differs from the present one.
         self.lost: list[str] = []
         self.scan: OperatorScan | None = None
         self.scanned = False
@@ -130,6 +133,7 @@ class ElasticRun(Run):
     # From prepare to the first step.
 
     def adopt_parts(self, given: Parts, feed: Feed, options: PrepareOptions) -> tuple[list[Any], Any]:
+        check_reads(feed.dataset, self.channel.warn if self.is_main else None)
         length = len(sampling.adopt(feed.dataset, self.seed))
         self.loader = Loader(self, given.data, feed, self.make_sampling(feed, length))
         held, self.device = self.device, find_device(self.models[0])
@@ -217,7 +221,7 @@ class ElasticRun(Run):
             self.scalers += strays.scalers
             self.turns.find_compiled()
         check_parts_kept(self)
-        self.keep_switches()
+        levels.keep(self.switches, self.level, self.channel.warn)
         if self.saved is not None:
             run_state.adopt(self, self.saved, is_final=True)
             lost = self.objects.adopt(self, self.saved["objects"]) if "objects" in self.saved else []
@@ -233,18 +237,9 @@ class ElasticRun(Run):
             self.act(action, generation)
         if self.position.step_in_epoch == 0 and self.loader.feed.draws_seed:
             self.draw_seeds()
+        self.turn_guard.begin_epoch(self)
         self.loop_began_s = time.monotonic()
         self.channel.send("inside")
-
-    def keep_switches(self) -> None:
-        """Put back what the script has set otherwise than the level needs it, and say so."""
-        changed = [] if self.switches is None else levels.find_changed(self.switches)
-        if self.switches is not None and changed:
-            levels.set_backends(self.switches)
-            self.channel.warn(
-                f"the script has changed {', '.join(changed)} after springtide.init; level {self.level} needs what it "
-                "was set to there, and it is that again"
-            )
 
     def draw_seeds(self) -> None:
         """At an epoch's very start each worker draws what iter(DataLoader) would draw."""
@@ -311,9 +306,10 @@ class ElasticRun(Run):
         if self.is_main and not self.is_told_alone:
             self.is_told_alone = True
             self.channel.warn(
-                f"{type(optimizer).__name__}.step() was called before run.prepare: what it trains each process trains "
-                "alone, and a rescale or a kill loses it. Give model, optimizer and loader to run.prepare; under a "
-                "framework take springtide's ElasticTrainer, Trainer(strategy='springtide') or ElasticAccelerator"
+                f"{type(optimizer).__name__}.step() was called before run.prepare: until then each process "
+                "trains separately, and a rescale or a kill loses that training. Give model, optimizer and loader to "
+                "run.prepare; under a framework take springtide's ElasticTrainer, Trainer(strategy='springtide') or "
+                "ElasticAccelerator"
             )
 
     def check_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
@@ -339,7 +335,9 @@ class ElasticRun(Run):
         self.position = self.position.after_step()
         # The order matters: metrics are a collective of the roster that took the step, so acting on what was agreed,
         # which may change the roster or end this process, comes last.
+        self.is_acting = verdict.form[0] > 0
         means = self.metrics.average(verdict.form, self.logical_workers, self.group, self.device)
+        self.is_acting = False
         if means:
             self.emit(means)
         if self.trace is not None:
@@ -410,7 +408,8 @@ class ElasticRun(Run):
     # What the script asks for.
 
     def stop(self, reason: str = "stopped") -> None:
-        # Until the step's word is said rank 0 decides for all, of others it is a wish; after it, each for itself.
+        # Until rank 0's word for this step is sent, its call decides for all, and a call on any other process is only a
+        # request; after that each process decides for itself.
         worker = self.turns.worker
         if worker is None and (self.step is None or self.step.walks):
             super().stop(reason)
@@ -423,7 +422,9 @@ class ElasticRun(Run):
                 f"run.sum or run.mean was given {len(values)} values on a process with {len(self.local)} logical "
                 "workers; give one per turn of `for ... in step:`"
             )
-        return gather_values(values, self.local, self.logical_workers, self.group)
+        membership.refuse_early(self, "run.sum or run.mean")
+        with self.calls.make() as group:
+            return gather_values(values, self.local, self.logical_workers, group)
 
     def shard(self, loader: DataLoader[Any]) -> Shard:
         if self.sharding is not None:
@@ -431,15 +432,14 @@ class ElasticRun(Run):
                 "run.shard gives each process other batches, but a sharded model runs on all processes at once; walk "
                 "the whole loader on every process"
             )
-        return Shard(loader, self.find_seat, self.seed, self.exchange)
-
-    def find_seat(self) -> Seat:
-        """Which of how many processes this one is now."""
-        return Seat(self.rank, len(self.roster.names))
+        return Shard(loader, partial(membership.find_seat, self), self.seed, self.exchange)
 
     def exchange(self, results: list[Any]) -> list[list[Any]]:
-        """Everyone's results, by rank."""
-        return [results] if self.group is None else share_trees(self.group, results, self.device)
+        """Everyone's results, by rank; only its own for a process that is not in the loop yet and joins."""
+        if membership.is_joining(self):
+            return [results]
+        with self.calls.make() as group:
+            return [results] if group is None else share_trees(group, results, self.device)
 
     def no_sync(self) -> AbstractContextManager[None]:
         return self.turns.hold()

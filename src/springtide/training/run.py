@@ -94,12 +94,12 @@ class Run(abc.ABC):
         collate_fn: Any = None,
         **others: Any,
     ) -> tuple[Any, ...]:
-        """The given models, optimizers, schedulers, gradient scalers and DataLoader made elastic, in the order given.
+        """Make models, optimizers, schedulers, scalers and a DataLoader elastic; returns them in the order given.
 
-        The DataLoader comes back as one of steps; its batch size is per logical worker, and its order is split between
-        them as by a DistributedSampler. Instead of it a dataset can be given with `batch_size` and the options of a
-        DataLoader; it is then shuffled and incomplete batches are left out. `accumulate` mini-batches of each worker
-        make one global step.
+        The DataLoader comes back as a loader of steps. Its batch size is per logical worker, and its order is split
+        between the workers as a DistributedSampler would. A dataset may be given in its place, with `batch_size` and
+        other options of a DataLoader; it is then shuffled and incomplete batches are dropped. With `accumulate=k`, k
+        mini-batches of each worker make one global step.
         """
         if others:
             raise JobError(
@@ -121,8 +121,8 @@ class Run(abc.ABC):
         else:
             if batch_size is None:
                 raise JobError(
-                    f"run.prepare was given data ({type(given.data).__name__}) that are no torch DataLoader, without "
-                    "batch_size=; give the dataset with batch_size=, or a DataLoader over it"
+                    f"run.prepare was given a {type(given.data).__name__} and no batch_size; pass batch_size= with a "
+                    "dataset, or pass a DataLoader over it"
                 )
             feed = Feed(
                 dataset=given.data,
@@ -142,9 +142,9 @@ class Run(abc.ABC):
         return tuple(replaced.get(id(part), part) for part in parts)
 
     def fully_shard(self, module: torch.nn.Module, **options: Any) -> torch.nn.Module:
-        """Shard a module's parameters, gradients and optimizer state over the processes there are; before `prepare`.
+        """Shard a module's parameters, gradients and optimizer state over all processes. Call it before `prepare`.
 
-        As torch's `fully_shard`: call it for the parts of a model, then for the whole, then build the optimizer.
+        Like torch's `fully_shard`: first the parts of a model, then the whole, then build the optimizer.
         """
         if self.prepared:
             raise JobError("run.fully_shard was called after run.prepare; shard the model first, then build optimizers")
@@ -161,7 +161,7 @@ class Run(abc.ABC):
         return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type)
 
     def scale_feed(self, feed: Feed) -> Feed:
-        """The data as they are; `springtide profile` tries other batch sizes here."""
+        """The feed unchanged; `springtide profile` overrides this to try other batch sizes."""
         return feed
 
     @abc.abstractmethod
@@ -173,22 +173,22 @@ class Run(abc.ABC):
         return make_sampling(feed, samples, self.logical_workers, self.seed)
 
     def keep(self, **objects: Any) -> None:
-        """Keep objects that have a `state_dict` (an EMA, a metric) in checkpoints and on joining processes."""
+        """Save objects with a `state_dict` (an EMA, a metric) in checkpoints, and give them to joining processes."""
         if self.entered:
             raise JobError("run.keep was called inside the loop; call it before run.epochs, so that a resume finds all")
         for name, one in objects.items():
             if not hasattr(one, "state_dict") or not hasattr(one, "load_state_dict"):
                 raise JobError(
                     f"run.keep({name}=...) was given a {type(one).__name__} without state_dict and load_state_dict; "
-                    "keep numbers and tensors in run.state"
+                    "keep numbers and tensors in run.state instead"
                 )
             self.kept[name] = one
 
     def sum(self, values: Sequence[float | torch.Tensor]) -> torch.Tensor:
-        """The sum over all logical workers of what each had in its turn: one value per turn of this process.
+        """The sum over all logical workers, given one value for each turn of this process.
 
-        Write `losses = [train(x, y) for x, y in step]`, then `run.sum(losses)`. It has the bits of `dist.all_reduce`
-        on N ranks, and is the same on every process.
+        Write `losses = [train(x, y) for x, y in step]`, then `run.sum(losses)`. The result has the bits of
+        `dist.all_reduce` on N ranks, and is the same on every process.
         """
         if not isinstance(values, list | tuple):
             raise JobError(
@@ -199,7 +199,7 @@ class Run(abc.ABC):
         return self.add_workers(tensors)
 
     def mean(self, values: Sequence[float | torch.Tensor]) -> torch.Tensor:
-        """The sum of `run.sum` divided by the number of logical workers."""
+        """`run.sum` divided by the number of logical workers."""
         return self.sum(values) / self.logical_workers
 
     @abc.abstractmethod
@@ -208,31 +208,34 @@ class Run(abc.ABC):
 
     @abc.abstractmethod
     def shard(self, loader: DataLoader[Any]) -> Shard:
-        """A DataLoader's batches shared out between the processes, for evaluation.
+        """Divide the batches of a DataLoader between the processes, for evaluation.
 
-        Each batch is the same on any number of processes, and walked by one of them; `shard.gather` then gives
-        everyone's results in the loader's order.
+        Batches are the same on any number of processes, and each is walked by one of them; `shard.gather` then returns
+        the results of all, in the loader's order.
         """
 
     @abc.abstractmethod
     def no_sync(self) -> AbstractContextManager[None]:
-        """Within a turn: backwards inside add to the worker's own gradients, and are reduced with the next outside."""
+        """Inside a turn: backward passes in this block add up locally, and are reduced with the next one outside it.
+
+        As DDP's `no_sync`.
+        """
 
     @abc.abstractmethod
     def log(self, **metrics: float | torch.Tensor) -> None:
         """Record metrics of this logical worker's turn; their mean over all workers is logged once per step.
 
-        Log the same names in every turn: a worker with others than logical worker 0's is left out, with a warning.
-        Outside turns, what the first process has is logged as it is; it is the same on every process.
+        Log the same names in every turn: a worker that logs other names than worker 0 is left out, with a warning.
+        Outside turns, the value of the first process is logged as it is; it should be the same on every process.
         """
 
     @abc.abstractmethod
     def finish(self) -> None:
-        """Note that the last step has been taken."""
+        """End the run: its last step has been taken."""
 
     @abc.abstractmethod
     def forget(self) -> None:
-        """Watch nothing any more: another run may begin in this process."""
+        """Remove this run's hooks, so that another run may begin in this process."""
 
     @property
     @abc.abstractmethod
@@ -240,13 +243,13 @@ class Run(abc.ABC):
         """Global steps per epoch."""
 
     def epochs(self, count: int) -> Iterator[int]:
-        """The epochs left of `count`, from where a resumed run stands."""
+        """The epoch numbers up to `count`; a resumed run goes on at its own."""
         if count < 1:
             raise JobError(f"run.epochs({count}); a run needs at least 1 epoch")
         return self.begin_epochs(Goal(epochs=count, cap=self.settings.max_steps))
 
     def steps(self, count: int) -> Iterator[int]:
-        """As many epochs as it takes for `count` global steps in all; the last one may be cut short."""
+        """As many epochs as `count` global steps take; the last one may be cut short."""
         if count < 1:
             raise JobError(f"run.steps({count}); a run needs at least 1 step")
         return self.begin_epochs(Goal(steps=count, cap=self.settings.max_steps))
@@ -293,8 +296,9 @@ class Run(abc.ABC):
             )
         if threading.get_ident() != self.thread:
             raise JobError(
-                "the loader of run.prepare was walked in another thread than that of run.prepare, as one that fetches "
-                "ahead does; steps are taken one after the other. Let a DataLoader with num_workers fetch ahead"
+                "the loader of run.prepare was iterated in a different thread from the one that called run.prepare "
+                "(one that prefetches?); steps are taken one after the other. Use a DataLoader with num_workers to "
+                "prefetch"
             )
         if self.walked:
             raise JobError(
@@ -322,7 +326,7 @@ class Run(abc.ABC):
 
     @contextlib.contextmanager
     def busy(self, doing: str) -> Iterator[None]:
-        """Say that this process waits for something that it knows of, as an upload: it does not hang meanwhile."""
+        """Declare that this process waits for something known, such as an upload, so that it does not count as hung."""
         self.channel.send("busy", doing=doing or "busy")
         try:
             yield
@@ -330,7 +334,7 @@ class Run(abc.ABC):
             self.channel.send("busy", doing="")
 
     def find_total_steps(self) -> int | None:
-        """All global steps of the run, if a goal is set; refused where no plan could be made for so many."""
+        """The number of global steps of the run, if a goal is set; more than can be planned are refused."""
         total = self.goal.total_steps(self.steps_per_epoch)
         if total is not None and total > MOST_STEPS:
             raise JobError(
@@ -340,7 +344,7 @@ class Run(abc.ABC):
         return total
 
     def announce(self) -> None:
-        """Tell the supervisor how much work there is."""
+        """Tell the supervisor how many steps there are."""
         self.channel.send(
             "planned",
             total_steps=self.find_total_steps(),
@@ -352,21 +356,22 @@ class Run(abc.ABC):
     def stop(self, reason: str = "stopped") -> None:
         """End the run early and successfully, at the end of this global step.
 
-        Decide on what is the same on every process, after `for ... in step:`. Within a turn worker 0's call counts, and
-        before the step's turns the first process's, as for a limit of time.
+        Call it after `for ... in step:`, and decide by values that are the same on every process. Inside a turn only
+        worker 0's call counts; before the step's turns only the first process's (a time limit, for example).
         """
         self.stop_reason = reason
 
     @abc.abstractmethod
     def checkpoint(self) -> None:
-        """Ask for a checkpoint at the end of this global step, or, after its turns, of the next one.
+        """Request a checkpoint at the end of this global step; of the next one, if called after this step's turns.
 
-        If the run has a folder for them. Within a turn logical worker 0's call counts. Training does not wait for it.
+        It has no effect without a checkpoint folder. Inside a turn only worker 0's call counts. Training goes on while
+        it is written.
         """
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Evaluate without disturbing training: model in eval mode, no gradients, all random state put back."""
+        """Evaluate without disturbing training: models in eval mode, no gradients, random state restored afterwards."""
         state = randomness.capture()
         modes = [model.training for model in self.models]
         for model in self.models:
@@ -383,9 +388,9 @@ class Run(abc.ABC):
 def init(logical_workers: int, seed: int = 0, determinism: str = "D1", track: str | Sequence[str] = ()) -> Run:
     """Start a run of N logical workers: the ranks of the DDP run it imitates, fixed for the job's life.
 
-    Seeds Python, NumPy and torch with `seed`, so call it before building the model. What `run.log` records also goes to
-    the trackers of `track`: "tensorboard", "mlflow", "wandb", or several. The job file and the launcher may set the
-    level and more through the environment (see `settings`).
+    Seeds Python, NumPy and torch with `seed`, so call it before building the model. What `run.log` records is also sent
+    to the trackers named in `track`: "tensorboard", "mlflow", "wandb", or several. The job file and the launcher may
+    set the level and more through the environment (see `settings`).
     """
     refuse_second()
     refuse_child()

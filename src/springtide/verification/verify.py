@@ -148,6 +148,7 @@ def judge(bench: Bench, case: Case, reference: Records, traces: Path) -> CaseRes
         run = run_case(bench, case, traces)
         resumed, warnings = run.resumed, run.warnings
         check_resumed(case, resumed)
+        check_restarts(case, run.restarts.count)
     except TrainingError as failure:
         error = str(failure)
     records = read_records(traces)
@@ -162,6 +163,15 @@ def check_resumed(case: Case, resumed: tuple[int, ...]) -> None:
         raise TrainingError(
             f"after {len(case.kills)} kills {len(from_steps)} starts resumed from a step that was saved; each must, or "
             "the case proves nothing"
+        )
+
+
+def check_restarts(case: Case, restarts: int) -> None:
+    """Refuse a run that was started again though nobody was killed: what came of it then proves no rescale."""
+    if restarts > len(case.kills):
+        raise TrainingError(
+            f"it was started again {restarts} times for {len(case.kills)} kills: a process failed or waited in vain, "
+            "as one that joins does if it gathers anything before its loop. `springtide submit` shows its log"
         )
 
 

@@ -102,6 +102,18 @@ def test_predictions_are_kept_when_they_move_and_go_with_their_job(tmp_path: Pat
     assert server.store.predictions(job.id) == []
 
 
+def test_what_befell_jobs_that_are_forgotten_is_held_no_longer(tmp_path: Path) -> None:
+    server = open_server(tmp_path)
+    histories = Api(server.reconciler, lambda: None).histories
+    gone = server.submit(name="one", run="python train.py")
+    server.operations.cancel(gone.id, "ann")
+    kept = server.submit(name="two")
+    server.pass_s(10)
+    assert {gone.id, kept.id} <= set(histories.read())
+    server.store.prune(server.source.wall_s() + 1)
+    assert set(histories.read()) == {kept.id}
+
+
 def test_a_plan_tells_whom_it_would_change_and_changes_nobody(tmp_path: Path) -> None:
     server = open_server(tmp_path)
     first = server.submit(name="one", deadline="1h")

@@ -186,7 +186,7 @@ def test_readiness_says_what_stands_still_and_liveness_stays(
     with connect(server) as client:
         job = client.submit(path)
         ready = httpx.get(f"{server.url}/readyz")
-        checks = {"step", "executor", "outage", "store", "disk", "load"}
+        checks = {"step", "executor", "outage", "store", "disk", "load", "notices"}
         assert ready.status_code == 200 and {*ready.json()["checks"]} == checks
         health = server.reconciler.health
         monkeypatch.setattr(health.__class__, "step_age_s", property(lambda self: 61.0))

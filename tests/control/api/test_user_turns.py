@@ -25,6 +25,7 @@ from springtide.client.job_folders import load_job
 from springtide.control.api import api, change_routes, guard
 from springtide.control.api.job_data import user_turns
 from springtide.control.server import Server
+from springtide.control.storage import archives
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
 
 TAR = {"Content-Type": "application/x-tar"}
@@ -103,7 +104,7 @@ def test_more_uploads_of_one_user_than_may_be_wait_and_are_refused(
     with trickle(server, ann, 2), connect(server, ann) as client:
         reply = client.send("PUT", path, content=content, headers=TAR)
         assert (reply.status_code, reply.json()["error"]["reason"]) == (429, "limit") and reply.headers["Retry-After"]
-        assert "2 uploads of user ann are under way" in reply.json()["error"]["sentence"]
+        assert "user ann has 2 uploads under way" in reply.json()["error"]["sentence"]
 
 
 def test_nobody_is_slow_while_they_wait_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,3 +296,23 @@ def test_a_folder_that_does_not_tell_lets_no_job_begin_anew(
         reply = client.http.post(path)
         assert reply.status_code == status and "nothing was done" in reply.json()["error"]["sentence"]
         assert {str(record.state) for record in server.store.list_jobs()} == {"cancelled"}
+
+
+def test_a_disk_that_hangs_under_an_upload_keeps_no_server_from_ending(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python waits at its end for every thread that is not a daemon, however long its write takes."""
+    ready, go_on = threading.Event(), threading.Event()
+
+    def hang(upload: object, data: bytes) -> None:
+        ready.set()
+        go_on.wait(60)
+
+    token = add_user(server, "ann")
+    monkeypatch.setattr(archives.ArchiveUpload, "write", hang)
+    with trickle(server, token, 1):
+        assert ready.wait(30)
+        writing = [thread for thread in threading.enumerate() if thread.name.startswith("uploads")]
+        held = [thread for thread in writing if not thread.daemon]
+        go_on.set()
+    assert writing and not held

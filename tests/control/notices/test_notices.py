@@ -4,11 +4,9 @@ import json
 import socket
 import socketserver
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.control.http_servers import OPTIONS, connect, run_server, write_project
+from tests.control.notices.hooks import serve_web, wait_for
 
 from springtide.control.notices import notice_deliveries, notifier
 from springtide.control.notices.notice_decisions import ENDINGS, MOST_TRIES, decide_notices, note_try, tell_failure
@@ -25,7 +24,6 @@ from springtide.core.job_states import JobState
 from springtide.errors import JobError
 
 KINDS = ["admitted", "started", "at_risk", "missed", "paused", "succeeded", "failed", "cancelled", "declined"]
-PATIENCE_S = 60.0
 
 
 def make_record(notify: list[dict[str, Any]]) -> JobRecord:
@@ -63,26 +61,6 @@ def test_a_notice_is_tried_later_and_later_and_then_given_up() -> None:
 
 
 @contextmanager
-def serve_web(codes: list[int], port: int = 0) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A webhook that answers with these codes, then with 200; and the documents it was sent."""
-    heard: list[dict[str, Any]] = []
-
-    class Hook(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            heard.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(codes.pop(0) if codes else 200)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", port), Hook) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/hook", heard
-        server.shutdown()
-
-
-@contextmanager
 def serve_mail() -> Iterator[tuple[int, list[str]]]:
     """An SMTP server, and the mails it took."""
     mails: list[str] = []
@@ -106,13 +84,6 @@ def serve_mail() -> Iterator[tuple[int, list[str]]]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_address[1], mails
         server.shutdown()
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    until_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < until_s
-        time.sleep(0.05)
 
 
 def test_a_finished_job_is_told_by_webhook_mail_and_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +143,7 @@ def test_a_server_stops_while_a_webhook_hangs_and_the_next_one_tells(tmp_path: P
         path = write_project(tmp_path / "work", notify=[{"webhook": f"http://127.0.0.1:{port}/hook", "on": ["ended"]}])
         with run_server(tmp_path) as server, connect(server) as client:
             job = client.wait(client.submit(path))
-            wait_for(lambda: server.notifier.sending is not None)
+            wait_for(lambda: server.notifier.under_way)
     with serve_web([], port) as (_, heard), run_server(tmp_path) as server, connect(server) as client:
         wait_for(lambda: [one.state for one in client.notices(job)] == ["sent"])
     assert [one["event"] for one in heard] == ["succeeded"]

@@ -9,6 +9,8 @@ from tests.control.hand_clock import HandClockServer
 from springtide.control.api.explanations import explain
 from springtide.control.storage.staging import Effects
 from springtide.core.jobs import JobId
+from springtide.executors import wire
+from springtide.executors.local.event_answers import read_events
 from springtide.executors.protocol import Finished, Lagging, Progressed, Resized, Started, Stopped
 
 BOOTED_S = 5000.0
@@ -54,6 +56,20 @@ def test_the_counter_of_another_machine_says_nothing_of_an_event_s_age(hand_serv
     source.pass_s(60.0)
     hand_server.reconciler.read_clock()
     assert hand_server.reconciler.event_handler.find_moment(young) == pytest.approx(happened_s)
+
+
+def test_an_event_of_another_machine_is_as_old_as_that_one_says(hand_server: HandClockServer) -> None:
+    """Its wall clock is an hour behind ours, so their difference would book the job's end an hour too early."""
+    job, source = hand_server.submit(), hand_server.source
+    happened_s = hand_server.reconciler.context.clock.now_s()
+    there: dict[str, Any] = {"at_s": source.wall - 3600.0, "steady_s": 7.0, "boot": "another"}
+    finished = Finished(job=job.id, generation=1, step=1, **there)
+    source.pass_s(60.0)
+    hand_server.reconciler.read_clock()
+    answer = {"events": [wire.dump_event(finished)], "now_s": source.wall - 3600.0, "steady_s": 67.0, "boot": "another"}
+    for boot in ("another", "the next one there"):
+        (read,) = read_events({**answer, "boot": boot})
+        assert hand_server.reconciler.event_handler.find_moment(read) == pytest.approx(happened_s)
 
 
 def test_the_weights_of_a_finished_job_are_told(hand_server: HandClockServer) -> None:

@@ -11,7 +11,7 @@ from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.storage.store import Batch
 from springtide.core.job_states import JobState
 from springtide.executors.fake import FakeJob
-from springtide.executors.protocol import NodeJoined, NodeLeaving, NodeLost, Stopped
+from springtide.executors.protocol import NodeForgotten, NodeJoined, NodeLeaving, NodeLost, Stopped
 
 SCRIPTS = {"long": FakeJob(total_steps=4000, speeds={1: 10.0, 2: 18.0, 4: 30.0}, checkpoint_every=100)}
 GONE = ("cpu:2", "cpu:3")
@@ -396,3 +396,37 @@ def test_jobs_that_still_save_on_the_last_node_go_to_one_that_joins(hand_server:
     assert (record.devices, record.state, record.faults) == (GONE, JobState.RUNNING, 0)
     assert len(started) == 2 and started[1] >= before.step, "it went on from what it saved"
     assert record.condition("at_risk") is None and record.condition("recovering") is None
+
+
+def forget(hand_server: HandClockServer, node: str = "node-1") -> None:
+    hand_server.executor.emit(NodeForgotten(job="", generation=0, node=node))
+    hand_server.reconciler.step()
+
+
+def test_a_node_that_was_lost_long_ago_is_in_no_list_any_more_and_new_when_it_comes(
+    hand_server: HandClockServer,
+) -> None:
+    job = hand_server.submit(run="python train.py long", devices="1..4").id
+    hand_server.pass_s(20)
+    forget(hand_server)
+    assert node_states(hand_server) == {"node-0": "ready", "node-1": "ready"}, "it is there"
+    lose(hand_server)
+    hand_server.pass_s(20)
+    forget(hand_server)
+    assert node_states(hand_server) == {"node-0": "ready"} and hand_server.store.fact(nodes.FACT) == {}
+    assert hand_server.job(job).state is JobState.RUNNING and held(hand_server) == {"cpu:0", "cpu:1"}
+    hand_server.executor.emit(NodeJoined(job="", generation=0, node="node-1", device_type="cpu", devices=GONE))
+    hand_server.pass_s(20)
+    assert node_states(hand_server) == {"node-0": "ready", "node-1": "ready"} and len(held(hand_server)) == 4
+
+
+def test_what_is_known_of_lost_nodes_goes_when_the_executor_does_not_know_them(hand_server: HandClockServer) -> None:
+    lost = {node: nodes.Drain(node, 1.0, 1.0, lost=True, by_hand=node == "pod-2") for node in ("pod-1", "pod-2")}
+    hand_server.store.write(Batch(facts={nodes.FACT: nodes.write_drains(lost)}))
+    hand_server.restart()
+    assert set(hand_server.store.fact(nodes.FACT)) == {"pod-2"}, "an admin's word holds"
+    hand_server.executor.emit(
+        NodeJoined(job="", generation=0, node="pod-2", device_type="cpu", devices=("pod-2/cpu:0",))
+    )
+    hand_server.pass_s(1)
+    assert hand_server.reconciler.inventory.drained == {"pod-2"}

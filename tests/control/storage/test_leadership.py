@@ -186,3 +186,16 @@ def test_a_database_that_cannot_be_meant_is_told(url: str, told: str, monkeypatc
     monkeypatch.setattr("springtide.control.storage.database.databases.find_spec", lambda _name: None)
     with pytest.raises(InputError, match=told):
         find_address(url)
+
+
+def test_servers_have_the_time_of_their_database(leads: list[Leadership], monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = leads
+    assert first.try_take()
+    now_s = time.time()
+    first.close()
+    monkeypatch.setattr(time, "time", lambda: now_s + 3600.0)
+    assert second.wait(10)
+    taken_s = second.read_wall_s()
+    assert abs(taken_s - now_s) < 60.0
+    second.renew()
+    assert taken_s <= second.read_wall_s() < taken_s + 60.0

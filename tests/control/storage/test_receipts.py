@@ -1,15 +1,18 @@
 """Receipts at the server: made of what a job left, sealed, and known again."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from springtide.control.storage import receipts
 from springtide.control.storage.receipts import make_receipt, was_sealed_here
 from springtide.control.storage.records import JobRecord
-from springtide.control.storage.state_dir import StateDir
+from springtide.control.storage.state_dir import StateDir, write_private
 from springtide.core.job_file import JobFile
 from springtide.core.job_states import JobState
 from springtide.core.receipt_format import hash_line, read_receipt
@@ -39,6 +42,27 @@ def test_a_receipt_is_sealed_and_a_changed_one_is_not_known(home: StateDir, tmp_
 def test_the_key_is_for_the_owners_eyes_only(home: StateDir) -> None:
     make_receipt(home, RECORD)
     assert (home.root / "receipt.key").stat().st_mode & 0o077 == 0
+
+
+def test_the_first_receipts_at_once_are_sealed_with_one_key(home: StateDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, ready = write_private, threading.Event()
+
+    def write_late(path: Path, text: str) -> None:
+        ready.wait(0.2)  # until the others have looked, too
+        write(path, text)
+
+    monkeypatch.setattr(receipts, "write_private", write_late)
+    with ThreadPoolExecutor(8) as threads:
+        keys = list(threads.map(lambda _: receipts.load_key(home), range(8)))
+    assert len(set(keys)) == 1 and keys[0] == receipts.load_key(home)
+
+
+def test_files_of_one_name_can_be_written_at_once(home: StateDir) -> None:
+    texts = [str(number) * 100_000 for number in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda text: write_private(home.root / "x", text), texts * 10))
+    assert (home.root / "x").read_text() in texts
+    assert not list(home.root.glob("*.part"))
 
 
 def test_without_an_end_or_a_chain_there_is_none(home: StateDir) -> None:

@@ -97,6 +97,22 @@ def test_old_jobs_and_events_are_pruned_but_never_active_ones(store: Store) -> N
     assert store.job("id2") is not None
 
 
+def test_with_a_job_go_its_offers_and_the_speeds_that_no_other_uses(store: Store) -> None:
+    jobs = {
+        "id1": make_job(1, state=JobState.SUCCEEDED, finished_s=10.0, speed_key="old"),
+        "id2": make_job(2, state=JobState.SUCCEEDED, finished_s=10.0, speed_key="both"),
+        "id3": make_job(3, speed_key="both"),
+    }
+    offers = {
+        name: OfferRecord(name, job, "ann", "deadline", 9.0, 10, 2.0) for name, job in (("o1", "id1"), ("o3", "id3"))
+    }
+    speeds = {f"{key}@cpu": SpeedRecord(f"{key}@cpu", device_type="cpu") for key in ("old", "both")}
+    store.write(Batch(jobs=jobs, offers=offers, speeds=speeds))
+    assert store.prune(20.0)[0] == ["id1", "id2"]
+    assert [offer.id for offer in store.offers()] == ["o3"]
+    assert [speed.key for speed in store.speeds()] == ["both@cpu"]
+
+
 def test_users_are_kept_and_dropped(store: Store) -> None:
     user = UserRecord("ann", "hash", True, 10.0, 3, None)
     ann = store.put_user(user)

@@ -159,8 +159,12 @@ class LargeHarness(HostsHarness):
 
 
 @pytest.mark.slow
-def test_two_hosts_that_cannot_reach_each_other_are_named(tmp_path: Path) -> None:
-    """Both answer the lead, so neither is lost; their job stands still, and says between whom the network is cut."""
+@pytest.mark.parametrize("helped", [True, False], ids=["one is drained", "nobody helps"])
+def test_two_hosts_that_cannot_reach_each_other_are_named(tmp_path: Path, helped: bool) -> None:
+    """Both answer the lead, so neither is lost; their job stands still, and says between whom the network is cut.
+
+    If nobody does anything, the second start on both goes no further either, and the third is on one of them.
+    """
     if not can_make_networks():
         pytest.skip("hosts get networks of their own by namespaces, which needs root and ip")
     cluster = NamespaceCluster(tmp_path)
@@ -176,7 +180,10 @@ def test_two_hosts_that_cannot_reach_each_other_are_named(tmp_path: Path) -> Non
         fault = trial.await_event(Faulted)
         assert not fault.user_fault and "though hosts h1, h2 all answer" in fault.reason, fault
         assert not list_told(cluster, NodeLost)
-        trial.resize(trial.first)  # as after `springtide nodes drain h2`
+        if helped:
+            trial.resize(trial.first)  # as after `springtide nodes drain h2`
+        else:
+            assert "it goes on on h1 alone" in trial.await_event(Faulted, 2).reason
         weights = trial.await_event(Finished).weights
         alone = Trial(harness, "alone")
         alone.start(behaviour, devices=trial.first)

@@ -2,7 +2,8 @@
 
 import json
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,13 +13,13 @@ from tests.executors.hosts.loopback_cluster import LoopbackCluster, wait_until
 
 from springtide.executors.hosts.beating_lines import BeatingLines
 from springtide.executors.hosts.host_agent import choose_network
-from springtide.executors.hosts.host_hub import HostHub, HostLine
+from springtide.executors.hosts.host_hub import END_S, FORGET_S, MOST_REFUSED, HostHub, HostLine
 from springtide.executors.hosts.host_messages import DeviceOffer, Ready, Rejection, prove, read_report
 from springtide.executors.hosts.lead_address import HOSTS, read_lead
 from springtide.executors.hosts.network_routes import Route, find_route_to
 from springtide.executors.local.jobs.places import LocalPlace
 from springtide.executors.local.json_lines import EventLoop
-from springtide.executors.protocol import Event, MachineLoaded, NodeJoined
+from springtide.executors.protocol import Event, MachineLoaded, NodeForgotten, NodeJoined
 
 
 def introduce(host: str) -> bytes:
@@ -104,10 +105,10 @@ def test_a_lead_without_room_for_a_log_loses_no_host(tmp_path: Path, capsys: pyt
     hub.close()
 
 
-def join(hub: HostHub, *types: str) -> HostLine:
+def join(hub: HostHub, *types: str, host: str = "h1") -> HostLine:
     """Have a host join with a device of each type."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        held = HostLine(BeatingLines(socket.create_connection(listener.getsockname())), "n", 0.0, "h1")
+        held = HostLine(BeatingLines(socket.create_connection(listener.getsockname())), "n", time.monotonic(), host)
     hub.lines.append(held)
     hub.join(held, Ready("ready", "127.0.0.1", tuple(DeviceOffer(f"{one}:0", one) for one in types)))
     return held
@@ -135,6 +136,64 @@ def test_the_nodes_of_a_host_keep_their_names_whatever_types_it_has(
     joined = {(one.node, one.device_type) for one in told if isinstance(one, NodeJoined)}
     assert len({node for node, _ in joined}) == len(joined), "a name is that of one type for ever"
     later.close()
+
+
+def make_hub(folder: Path, hear: Callable[[Event], None] = lambda event: None) -> HostHub:
+    """A lead of the home in a folder."""
+    nobody: Any = None
+    return HostHub(LocalPlace(EventLoop(), nobody, folder, {}, {}, "python"), folder, "127.0.0.1", hear)
+
+
+@pytest.mark.parametrize("lost", ["with the lead", "just before the lead"])
+def test_a_new_lead_starts_nothing_while_a_host_that_has_not_come_back_may_run_it(tmp_path: Path, lost: str) -> None:
+    """The lead dies and h1 is cut off: whatever runs there ends itself within seconds, and until then is a copy."""
+    before = make_hub(tmp_path)
+    held = join(before, "cpu", host="h1")
+    join(before, "cpu", host="h2")
+    if lost == "just before the lead":
+        before.end(held, "it fell silent", time.monotonic() + before.times.clear_s)
+    before.close()
+    after = make_hub(tmp_path)
+    join(after, "cpu", host="h2")
+    assert not after.can_reach(["h2/cpu:0"]), "the job may still run on h1"
+    after.called_s -= after.times.clear_s
+    assert after.can_reach(["h2/cpu:0"]), "by now all that was on h1 has ended"
+    after.close()
+
+
+def test_a_new_lead_to_which_all_hosts_have_come_back_starts_at_once(tmp_path: Path) -> None:
+    before = make_hub(tmp_path)
+    for host in ("h1", "h2"):
+        join(before, "cpu", host=host)
+    before.close()
+    after = make_hub(tmp_path)
+    for host in ("h1", "h2"):
+        join(after, "cpu", host=host)
+    assert after.can_reach(["h2/cpu:0"])
+    after.close()
+
+
+def test_hosts_that_were_lost_long_ago_are_forgotten_unless_a_job_waits_for_them(tmp_path: Path) -> None:
+    """Pods have new names whenever they are scaled: what is known of old ones would only grow."""
+    told: list[Event] = []
+    hub = make_hub(tmp_path, told.append)
+    lost = [join(hub, "cpu", host=host) for host in ("h1", "h2")]
+    for held in lost:
+        hub.end(held, "its line ended")
+    later_s = time.monotonic() + FORGET_S + END_S
+    hub.forget_lost((), later_s)
+    assert set(hub.hosts) == {"h1", "h2"}, "nobody else is here"
+    join(hub, "cpu", host="h3")
+    hub.forget_lost(("h2/cpu:0",), later_s - 60)
+    assert set(hub.hosts) == {"h1", "h2", "h3"}, "it was not so long ago"
+    hub.forget_lost(("h2/cpu:0",), later_s)
+    assert set(hub.hosts) == {"h2", "h3"} and set(hub.devices) == {"h2/cpu:0", "h3/cpu:0"}
+    assert [one.node for one in told if isinstance(one, NodeForgotten)] == ["h1"]
+    for number in range(2 * MOST_REFUSED):
+        stranger: Any = SimpleNamespace(host=f"pod-{number}", lines=SimpleNamespace(send=lambda message: None))
+        hub.refuse(stranger, "another version")
+    assert len(hub.refused) == MOST_REFUSED
+    hub.close()
 
 
 def test_a_host_tells_what_others_take_of_its_processors(tmp_path: Path) -> None:

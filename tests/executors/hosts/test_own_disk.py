@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from springtide.errors import ExecutorError
+from springtide.executors.hosts import host_agent, own_disk
 from springtide.executors.hosts.checkpoint_receipts import ReceiptWatch, keep_receipt
+from springtide.executors.hosts.host_agent import HostSettings
 from springtide.executors.hosts.host_messages import OpenStart, SpawnWorker, WantCode, write
+from springtide.executors.hosts.lead_dialer import RefusedError
 from springtide.executors.hosts.own_disk import (
     FOLDERS,
     OwnDisk,
@@ -18,7 +21,7 @@ from springtide.executors.hosts.own_disk import (
     find_variables,
 )
 from springtide.executors.hosts.packed_code import PART_BYTES, PackedCode
-from springtide.executors.local.jobs.environment import make_settings, read_private
+from springtide.executors.local.jobs.environment import make_settings, read_portable, read_private
 from springtide.executors.protocol import CheckpointPolicy, JobPreparation, JobSpec
 from springtide.training.settings import write_settings
 
@@ -121,3 +124,56 @@ def test_a_stores_credentials_go_to_jobs_that_use_it_and_run_as_its_owner() -> N
     assert read_private(replace(SPEC, env={"AWS_REGION": "mine"}), environ) == {"AWS_ACCESS_KEY_ID": "k"}
     assert read_private(replace(SPEC, run_as="ann"), environ) == {}
     assert read_private(replace(SPEC, checkpoint=CheckpointPolicy("/data")), environ) == {}
+
+
+def test_names_of_files_on_the_servers_disk_are_not_told_to_hosts_with_one_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's file is not there, and the host's own would be hidden behind its name."""
+    environ = {"AWS_REGION": "r", "AWS_WEB_IDENTITY_TOKEN_FILE": "/there/token", "AWS_PROFILE": "there"}
+    assert read_private(SPEC, environ) == environ
+    told = read_portable(SPEC, environ)
+    assert told == {"AWS_REGION": "r"}
+    monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/here/token")
+    disk = OwnDisk(tmp_path, lambda want: None)
+    placed = disk.place(OpenStart("open", "one", "job", SPEC, told, "a" * 64))
+    assert placed.private == {"AWS_REGION": "r", "AWS_WEB_IDENTITY_TOKEN_FILE": "/here/token"}
+    own = {"GOOGLE_APPLICATION_CREDENTIALS": "key.json"}
+    assert read_portable(replace(SPEC, env=own), {**environ, **own}) == told, "the job's own go with its spec"
+
+
+def test_what_no_start_uses_goes_after_a_while_and_at_once_where_room_is_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = OwnDisk(tmp_path, lambda want: None)
+    for name in ("used", "past"):
+        (disk.code / name).mkdir()
+        (disk.jobs / name).mkdir()
+    used = {str(disk.code / "used"), str(disk.jobs / "used")}
+    disk.sweep(used, 0.0)
+    disk.sweep(used, own_disk.KEPT_S - 1)
+    assert len([*disk.code.iterdir(), *disk.jobs.iterdir()]) == 4
+    disk.sweep(used, own_disk.KEPT_S)
+    assert {*map(str, disk.code.iterdir()), *map(str, disk.jobs.iterdir())} == used
+    monkeypatch.setattr(own_disk, "SHORT_BYTES", 1 << 62)
+    disk.sweep(set(), own_disk.KEPT_S)
+    assert not [*disk.code.iterdir(), *disk.jobs.iterdir()]
+
+
+def test_a_host_that_its_own_jobs_have_filled_is_asked_whether_it_is_fit_when_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is refused for want of room would never come to the place where room is made."""
+    left = OwnDisk(tmp_path, lambda want: None)
+    (left.jobs / "large").mkdir()
+
+    def refuse(host: str, state_dir: Path) -> None:
+        raise RefusedError("no room" if (left.jobs / "large").exists() else "it was looked at later")
+
+    told: list[str] = []
+    monkeypatch.setattr(host_agent, "check_fitness", refuse)
+    monkeypatch.setattr(host_agent, "adopt_orphans", lambda: None)
+    monkeypatch.setattr("builtins.print", lambda text, flush: told.append(text))
+    assert host_agent.run(HostSettings(tmp_path, "h1", state_dir=tmp_path)) == 2
+    assert told == ["refused: it was looked at later"]

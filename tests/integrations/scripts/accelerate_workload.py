@@ -41,22 +41,10 @@ scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 200)
 loader = DataLoader(data, batch_size=4, shuffle=True)
 held: Any = DataLoader(range(len(data)), batch_size=4, shuffle=True)  # type: ignore[arg-type]
 model, optimizer, loader, held, scheduler = accelerator.prepare(model, optimizer, loader, held, scheduler)
-for epoch in accelerator.epochs(3):
-    for place, step in loader.enumerate():
-        assert place == step.index == step.number - epoch * len(loader)
-        for inputs, targets in step:
-            with accelerator.accumulate(model):
-                loss = cross_entropy(model(inputs), targets)
-                accelerator.backward(loss * (1 + accelerator.process_index % 2))  # a rank's own
-        accelerator.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        scheduler.step()
-        optimizer.zero_grad()
-        plain = accelerator.unwrap_model(model)
-        with torch.no_grad():
-            memory.total = memory.total + plain[0].weight.sum()
-            plain[0].bias.add_(memory.total * 1e-5)
-        accelerator.wait_for_everyone()
+
+
+def evaluate(name: Any) -> None:
+    """Write how many of the samples are told right, and check that each is there once."""
     model.eval()
     right = 0
     found_words: list[str] = []
@@ -76,6 +64,30 @@ for epoch in accelerator.epochs(3):
     seen = len(found_words)
     if accelerator.is_main_process:
         with Path("accuracy.txt").open("a") as file:
-            file.write(f"{epoch} {right / seen} {found_words[:8]}\n")
+            file.write(f"{name} {right / seen} {found_words[:8]}\n")
+
+
+if asked.get("load"):
+    accelerator.load_state(asked["load"])
+if asked.get("baseline"):
+    accelerator.wait_for_everyone()
+    evaluate("before")
+for epoch in accelerator.epochs(3):
+    for place, step in loader.enumerate():
+        assert place == step.index == step.number - epoch * len(loader)
+        for inputs, targets in step:
+            with accelerator.accumulate(model):
+                loss = cross_entropy(model(inputs), targets)
+                accelerator.backward(loss * (1 + accelerator.process_index % 2))  # a rank's own
+        accelerator.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad()
+        plain = accelerator.unwrap_model(model)
+        with torch.no_grad():
+            memory.total = memory.total + plain[0].weight.sum()
+            plain[0].bias.add_(memory.total * 1e-5)
+        accelerator.wait_for_everyone()
+    evaluate(epoch)
 if asked.get("save"):
     accelerator.save_state(asked["save"])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, TrainingArguments
+from transformers import EarlyStoppingCallback, GPT2Config, GPT2LMHeadModel, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
 import springtide
@@ -15,6 +15,7 @@ from springtide.integrations.hf import ElasticTrainer
 asked = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
 resume, save = asked.pop("resume", None), asked.pop("save", None)
 hides, gathers = asked.pop("collate", False), asked.pop("gather", False)
+patience = asked.pop("patience", 0)
 springtide.init(logical_workers=4)
 torch.manual_seed(1)
 sizes = {"n_layer": 2, "n_head": 2, "n_embd": 32, "vocab_size": 64, "n_positions": 32}
@@ -63,6 +64,7 @@ trainer = (GatheringTrainer if gathers else ElasticTrainer)(
     train_dataset=data,
     eval_dataset=data[:22],
     data_collator=collate if hides else None,
+    callbacks=[EarlyStoppingCallback(patience)] if patience else [],
 )
 if resume == "last":  # what scripts have that are started again and again
     resume = get_last_checkpoint("out") if Path("out").is_dir() else None

@@ -36,7 +36,8 @@ class Classifier(LightningModule):
         if asked.get("best"):
             plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
             return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, "monitor": "flat"}}
-        return [optimizer], [torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)]
+        steps = int(self.trainer.estimated_stepping_batches) if asked.get("total") else 10
+        return [optimizer], [torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)]
 
     def find_loss(self, batch: Any) -> torch.Tensor:
         """The loss of a batch."""
@@ -75,6 +76,8 @@ trainer = Trainer(
     enable_model_summary=False,
     accumulate_grad_batches=asked.get("accumulate", 1),
     val_check_interval=asked.get("check", 1.0),
+    num_sanity_val_steps=asked.get("sanity", 2),
+    max_time="00:01:00:00" if asked.get("total") else None,
     gradient_clip_val=None if asked.get("manual") else 1.0,
 )
 loaders = [DataLoader(data, batch_size=4, shuffle=True), DataLoader(data, batch_size=4)]

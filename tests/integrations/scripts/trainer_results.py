@@ -9,7 +9,7 @@ def print_result(trainer: Any, predictions: Any) -> None:
     """The weights and the predictions as digests, the steps taken, and the logs but for times."""
     if not trainer.is_world_process_zero():
         return
-    weights = b"".join(one.detach().numpy().tobytes() for one in trainer.model.parameters())
+    weights = b"".join(one.detach().float().numpy().tobytes() for one in trainer.model.parameters())
     untimed = [
         {name: value for name, value in row.items() if not name.endswith(("runtime", "per_second"))}
         for row in trainer.state.log_history

@@ -3,8 +3,13 @@
 import subprocess
 import sys
 import textwrap
+import time
+from pathlib import Path
 
 import pytest
+import torch.distributed as dist
+
+from springtide.training.group.peers import Peers
 
 ALONE = """
     import os, sys, time
@@ -98,3 +103,68 @@ def test_a_process_behind_is_waited_for(awaited: int) -> None:
     )
     assert code == 1
     assert "PeerLostError: p1 ended its run, and another process did not within 1.5 s" in said
+
+
+ASKING = """
+    import sys
+    import torch, springtide
+    run = springtide.init(logical_workers=2, seed=0)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = torch.utils.data.TensorDataset(torch.randn(48, 4), torch.randn(48, 1))
+    model, optimizer, loader = run.prepare(model, optimizer, data, batch_size=4)
+    where = sys.argv[1]
+    for epoch in run.epochs(2):
+        for step in loader:
+            losses = []
+            for x, y in step:
+                losses.append((model(x) - y).square().mean())
+                losses[-1].backward()
+                if where == "logged":
+                    run.log(loss=losses[-1])
+            if run.is_main and step.number == 2 and where in ("mean", "logged"):
+                print(run.mean(losses))
+            if where == "all":
+                assert float(run.mean(losses)) >= 0
+            optimizer.step()
+            optimizer.zero_grad()
+        if run.is_main and where == "end" and epoch == 1:
+            print(run.shard(torch.utils.data.DataLoader(data)).gather([]))
+"""
+
+
+@pytest.mark.parametrize("where", ["mean", "logged", "end"])
+def test_a_call_on_one_process_only_is_told_within_seconds(where: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(ASKING))
+    began_s = time.monotonic()
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(script), where]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode != 0
+    assert "JobError: p0 waits in run.mean, run.sum or shard.gather after step" in done.stderr
+    assert "p1 has gone on without that call" in done.stderr or where == "end"
+    assert time.monotonic() - began_s < 55, "which is less than the time-out of a collective"
+
+
+def test_a_call_on_all_processes_is_nothing_to_tell(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(ASKING))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(script), "all"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+
+
+def test_calls_are_counted_by_generation() -> None:
+    """Whoever has joined has made none of those before, and an old word is of an old generation."""
+    store, generation = dist.HashStore(), [1]
+    first = Peers(store, "p0", lambda: True, find_generation=lambda: generation[0])
+    other = Peers(store, "p1", lambda: True, find_generation=lambda: generation[0])
+    with first.ask(5):
+        first.asking = 0.0, 5
+        first.tell_asking()
+        assert "p0 waits in run.mean" in other.find_asking(7)
+        assert other.find_asking(5) == "" and other.find_asking(-1) == "" and first.find_asking(7) == ""
+        with other.ask(5):
+            assert other.find_asking(7) == ""
+    generation[0] = 2
+    assert Peers(store, "p2", lambda: True, find_generation=lambda: generation[0]).find_asking(9) == ""

@@ -173,4 +173,30 @@ LASTING: tuple[LoopProbe, ...] = (
     ),
     make("an average in a closure", MLP, SGD, CLOSED, after=STEP + "\nupdate()"),
     make("attributes of a class, and later ones", MLP, SGD, LATE, after=STEP + "\ntrainer.end(index)"),
+    make(
+        "random generators of one's own between steps",
+        MLP,
+        SGD,
+        "rng, own, old, gen = np.random.default_rng(0), random.Random(3), np.random.RandomState(4), torch.Generator().manual_seed(1)",
+        after="if rng.random() < 0.7: optimizer.param_groups[0]['lr'] = own.random() * old.rand() * float(torch.rand((), generator=gen))\n"
+        + STEP,
+        disturbed=True,
+    ),
+    make(
+        "a rate by an iterator",
+        MLP,
+        SGD,
+        "rates = iter([0.1 * 0.9**k for k in range(40)])",
+        after="optimizer.param_groups[0]['lr'] = next(rates)\n" + STEP,
+        told="the iterator rates is not where it was",
+    ),
+    make(
+        "the best of values of NumPy, in a variable",
+        MLP,
+        SGD,
+        "best = float('inf')",
+        after="value = np.mean([float(mean(turn_losses))])\nif value < best: best = value\noptimizer.param_groups[0]['lr'] = 0.1 * float(best)\n"
+        + STEP,
+        told="best was",
+    ),
 )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.training.probes.probe_counts import COUNTS
+from tests.training.probes.probe_in_place import IN_PLACE
 from tests.training.probes.probe_lasting import LASTING
 from tests.training.probes.probe_scripts import DATA, MODELS, REFUSED, STEPS
 from tests.training.probes.probe_surroundings import DATA_FEATURES, SURROUNDINGS, WALKS
@@ -38,6 +39,7 @@ NAMED: dict[str, tuple[LoopProbe, ...]] = {
     "Autograd and layers": AUTOGRAD,
     "Optimizers and schedules": UPDATING,
     "What turns count": COUNTS,
+    "What turns change in place": IN_PLACE,
     "Around the loader": WALKS,
     "Data": (*DATA, *DATA_FEATURES),
     "Processes, threads, switches": SURROUNDINGS,

@@ -573,7 +573,7 @@ DATA = (
         refused="first in items of the iterable dataset",
         processes=3,
     ),
-    make("a dataset without a batch size", shuffled="loader = data", refused="without batch_size="),
+    make("a dataset without a batch size", shuffled="loader = data", refused="and no batch_size; pass batch_size="),
     make(
         "an iterable dataset without a length",
         data="class Flow(torch.utils.data.IterableDataset):\n    def __iter__(self): return iter(make_data())\ndata = Flow()",

@@ -141,7 +141,7 @@ WALKS = (
         MLP,
         SGD,
         loop="for step in fetch(loader):",
-        refused="in another thread than that of run.prepare",
+        refused="in a different thread from the one that called run.prepare",
     ),
 )
 

@@ -11,6 +11,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 import torch.optim.lr_scheduler as S
 from tests.training.probes.probe_counts import COUNTS
+from tests.training.probes.probe_in_place import IN_PLACE
 from tests.training.probes.probe_lasting import LASTING
 from tests.training.probes.probe_scripts import SCRIPTS
 from tests.training.probes.probe_surroundings import SURROUNDED
@@ -22,7 +23,7 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 #: Every probe, by its name.
-KNOWN = {one.name: one for one in (*PROBES, *SCRIPTS, *UPDATES, *SURROUNDED, *COUNTS, *LASTING)}
+KNOWN = {one.name: one for one in (*PROBES, *SCRIPTS, *UPDATES, *SURROUNDED, *COUNTS, *LASTING, *IN_PLACE)}
 EPOCHS, BATCH = 2, 4
 
 

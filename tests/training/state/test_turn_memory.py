@@ -502,7 +502,30 @@ class CountingInTraining(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.training:
             self.calls = self.calls + 1
+        return x / max(1, self.calls)
+
+
+class Showing(nn.Module):
+    """Counts its calls and what it has seen, and shows that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls, self.seen, self.total = 0, 0, torch.zeros(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.total = self.total + x.detach()
+        if self.calls % 3 == 0:
+            str(f"{self.calls} {self.seen}")
+        self.seen += len(x)
         return x
+
+
+class ShowingToOthers(Showing):
+    """One whose count another method has."""
+
+    def weigh(self) -> float:
+        return 1 / self.calls
 
 
 class Masking(nn.Module):
@@ -553,6 +576,48 @@ def test_modules_that_remember_are_refused(module: nn.Module, attribute: str) ->
             outer(x)
 
 
+def test_a_module_may_count_what_it_shows() -> None:
+    model = Showing()
+    for x in Walk(model):
+        model(x)
+
+
+def test_a_count_that_another_method_has_is_refused() -> None:
+    model = ShowingToOthers()
+    with pytest.raises(JobError, match="changes its attribute 'calls'"):
+        for x in Walk(model):
+            model(x)
+
+
+def test_a_count_that_the_loss_takes_from_a_module_is_refused() -> None:
+    model = Showing()
+    with pytest.raises(JobError, match=r"'calls'|model\.calls"):
+        for x in Walk(model):
+            ((model(x) * WEIGHT).sum() / model.calls).backward()
+
+
+def collect_in_a_tensor(walk: Walk) -> None:
+    outputs, targets = torch.zeros(0), torch.zeros(2)
+    for x in walk:
+        out = x * WEIGHT
+        out.sum().backward()
+        outputs = torch.cat([outputs, out.detach()])
+        targets = torch.cat((targets, x))
+        str(outputs.mean())
+
+
+def test_outputs_that_are_collected_in_a_tensor_are_left_alone() -> None:
+    collect_in_a_tensor(Walk())
+
+
+def test_a_tensor_that_turns_put_together_and_train_with_is_refused() -> None:
+    bank = torch.zeros(4)
+    with pytest.raises(JobError, match="`bank` carries a tensor"):
+        for x in Walk():
+            (x * WEIGHT + bank.mean()).sum().backward()
+            bank = torch.cat([bank, x])
+
+
 def test_caches_outputs_and_buffers_are_not() -> None:
     model = nn.Sequential(Caching(), Masking(), nn.BatchNorm1d(4))
     for x in Walk(model):
@@ -569,6 +634,21 @@ def test_what_others_have_looked_at_is_not_looked_at_again() -> None:
     assert not walk.memory.looks
     with pytest.raises(JobError, match="`hidden` carries a tensor"):
         keep_hidden(walk)  # a loop of its own
+
+
+def test_what_begins_late_is_seen_when_it_is_looked_for_again() -> None:
+    """`if epoch >= 1:` leaves a value alone in all turns of the first look."""
+    walk, centre, losses = Walk(), torch.zeros(4), []
+    with pytest.raises(JobError, match="`centre` carries a tensor"):
+        for epoch in range(2):
+            for x in walk:
+                losses.append(((x - centre) * WEIGHT).sum())
+                losses[-1].backward()
+                if epoch >= 1:
+                    centre = torch.lerp(centre, x, 0.1)
+            walk.memory.look_again()
+    assert len(losses) == FIRST + 1 + 3
+    assert len(walk.memory.list_over()) == 1, "joiners hear of a place though it is looked at again"
 
 
 def test_a_walk_that_comes_after_the_first_turns_is_looked_at() -> None:

@@ -1,6 +1,8 @@
 """One run and one gapless curve in each tracker, through five kills and two rescales, by the tracker's own reader."""
 
+import atexit
 import errno
+import io
 import json
 import os
 import sqlite3
@@ -201,6 +203,36 @@ def make_tracking(folder: Path, said: list[str]) -> MetricTracking:
     tracking = MetricTracking(Settings(track="tensorboard", checkpoint_dir=folder), folder, said.append)
     tracking.start = lambda name: SimpleNamespace(stdin=SimpleNamespace(close=lambda: None))  # type: ignore[assignment,method-assign,return-value]
     return tracking
+
+
+class CountedFeed:
+    """A feed that notes whether it was told of the end, and ends at once."""
+
+    def __init__(self) -> None:
+        self.said = io.BytesIO()
+        self.stdin = SimpleNamespace(write=self.said.write, flush=lambda: None, close=lambda: None)
+
+    def wait(self, timeout_s: float) -> int:
+        """It has ended."""
+        return 0
+
+
+def test_what_is_logged_after_the_run_reaches_the_trackers_when_the_script_exits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A framework's summary, and an evaluation after training, were in the journal alone."""
+    tracking, feeds, at_exit = make_tracking(tmp_path, []), list[CountedFeed](), list[Callable[[], None]]()
+    tracking.start = lambda name: feeds.append(CountedFeed()) or feeds[-1]  # type: ignore[assignment,func-returns-value,method-assign,return-value]
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+    tracking.move(is_here=True)
+    tracking.log(1, {"loss": 1.0})
+    tracking.finish()
+    assert len(feeds) == 1 and not at_exit
+    tracking.log(1, {"train_loss": 2.0})
+    tracking.log(1, {"eval_loss": 3.0})
+    assert len(feeds) == 2 and len(at_exit) == 1
+    at_exit[0]()
+    assert [feed.said.getvalue() for feed in feeds] == [b"finished"] * 2
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])

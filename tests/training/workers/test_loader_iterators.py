@@ -63,3 +63,15 @@ def test_what_reads_for_logical_workers_is_not(loader: DataLoader[Any]) -> None:
     for _ in range(LOOKS):
         watch.look(None)
         next(pool)
+
+
+def test_one_that_begins_late_is_refused_when_it_is_looked_for_again(loader: DataLoader[Any]) -> None:
+    watch, more = IteratorWatch(), forever(loader)
+    for _ in range(LOOKS):
+        watch.look(None)
+    next(more)
+    watch.look_again()
+    watch.look(None)
+    next(more)
+    with pytest.raises(JobError, match="carries an iterator"):
+        watch.look(None)

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import torch
 from torch.utils.data import IterableDataset
 
 from springtide.errors import JobError
+from springtide.training.workers.feeds import Feed
+from springtide.training.workers.loaders import Loader
 from springtide.training.workers.sampling import Sampling
 from springtide.training.workers.streams import Stream, checksum
 
@@ -122,3 +125,12 @@ def test_checksums_see_values_of_every_usual_kind() -> None:
     ]
     assert len({checksum(value) for value in values}) == len(values)
     assert checksum(object()) == checksum(object()), "what has no value of its own counts by its type"
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_workers_that_read_no_stream_are_told(num_workers: int) -> None:
+    said: list[str] = []
+    feed = Feed(dataset=Counting(), batch_size=2, shuffle=False, collate=list, num_workers=num_workers)
+    run: Any = SimpleNamespace(seed=0, is_main=True, channel=SimpleNamespace(warn=said.append))
+    Loader(run, None, feed, Sampling(26, 2, 3))
+    assert [text.partition(" of a")[0] for text in said] == (["num_workers=2"] if num_workers else [])

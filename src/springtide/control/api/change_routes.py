@@ -37,7 +37,7 @@ async def try_storage(threads: UserThreads, job: JobFile, secrets: Mapping[str, 
     if location is None or not is_url(location):
         return
     try:
-        check = partial(check_job_storage, location, {**job.env, **secrets}, user.run_as is None)
+        check = partial(check_job_storage, location, {**job.env, **secrets}, user.run_as)
         await threads.run(user, check, STORAGE_S)
     except NotBegunError as error:
         raise UnavailableError(f"nobody could look at checkpoint.dir {location}: {error}; {UNDONE}") from None

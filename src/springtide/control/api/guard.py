@@ -166,6 +166,15 @@ class Limiter:
             return (1 - bucket.level) / self.rate_per_s
 
 
+def spend(limiter: Limiter, what: str, user: UserRecord) -> None:
+    """Count a request of a user; raises Refused if they ask too often."""
+    wait_s = limiter.wait_s(user.id, time.monotonic())
+    if wait_s > 0:
+        rate, burst = limiter.rate_per_s, limiter.burst
+        sentence = f"more than {rate:g} {what} per second ({burst} at once); try again in {wait_s:.1f} s"
+        raise Refused(429, "rate_limited", sentence, wait_s)
+
+
 class Refused(Exception):
     """A request that does not pass: status, reason code, sentence, and when to try again.
 
@@ -275,11 +284,7 @@ class Guard:
         # What is sent for hours asks again who listens.
         scope.setdefault("state", {}).update(user=user, identify=partial(self.identify, headers))
         limiter, what = (self.changes, "changes") if scope["method"] in WRITING else (self.reads, "reads")
-        wait_s = limiter.wait_s(user.id, time.monotonic())
-        if wait_s > 0:
-            rate, burst = limiter.rate_per_s, limiter.burst
-            sentence = f"more than {rate:g} {what} per second ({burst} at once); try again in {wait_s:.1f} s"
-            raise Refused(429, "rate_limited", sentence, wait_s)
+        spend(limiter, what, user)
 
     def identify(self, headers: dict[str, str]) -> UserRecord | None:
         """Who asks, by token or by session, as of now; None: nobody who may."""
@@ -336,12 +341,20 @@ def check_own_page(method: str, headers: dict[str, str]) -> None:
 def find_place(scope: Scope, headers: dict[str, str]) -> str:
     """Where who must sign in first is sent: only readers of pages are."""
     if PART in headers:  # of a page that htmx fills in: its reader goes on where that page is
-        page = urlsplit(headers.get("hx-current-url", "/"))
-        return f"/signin?next={quote(page.path + (f'?{page.query}' if page.query else ''), safe='')}"
+        return f"/signin?next={quote(find_part_page(headers), safe='')}"
     if not reads_page(scope["path"], headers):
         return ""
     asked = scope["path"] + ("?" + scope["query_string"].decode("latin-1") if scope.get("query_string") else "")
     return f"/signin?next={quote(asked if scope['method'] == 'GET' else find_page(headers), safe='')}"
+
+
+def find_part_page(headers: dict[str, str]) -> str:
+    """The page of which a part is asked for, as its script says; else the board."""
+    try:
+        page = urlsplit(headers.get("hx-current-url", "/"))
+    except ValueError:
+        return "/"
+    return page.path + (f"?{page.query}" if page.query else "")
 
 
 def find_page(headers: dict[str, str]) -> str:

@@ -5,7 +5,7 @@ What a chart of the past needs of thousands of jobs, at the cost of what is new 
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -60,6 +60,7 @@ class Histories:
         self.store = store
         self._tracks: dict[str, Track] = {}
         self._last: int | None = None
+        self._prunes = store.prunes
         #: The instant of the oldest event that was read: nothing is known of who held what before.
         self.first_s: float | None = None
         self._lock = threading.Lock()
@@ -69,9 +70,16 @@ class Histories:
         with self._lock:
             if self._last is None:
                 self._take_in(self.store.last_events(MOST_EVENTS)[::-1])
+            if self._prunes != self.store.prunes:
+                self._prunes = self.store.prunes
+                self._forget(self.store.list_ids())
             while page := self.store.events(None, self._last or 0, PAGE):
                 self._take_in(page)
         return self._tracks
+
+    def _forget(self, known: Collection[str]) -> None:
+        """Keep only the tracks of jobs that are known; who reads the old ones goes on with them."""
+        self._tracks = {job_id: track for job_id, track in self._tracks.items() if job_id in known}
 
     def _take_in(self, events: list[EventRecord]) -> None:
         if events and self.first_s is None:

@@ -86,6 +86,7 @@ def build_app(
     rules = PageRules() if add_pages is None else add_pages(app, api.sessions, pulse)
     options = reconciler.context.options
     changes, reads = Limiter(options.rate_per_s, options.burst), Limiter(options.reads_per_s, options.read_burst)
+    api.sessions.changes = changes
 
     def find_session(cookie: str, host: str) -> UserRecord | None:
         secret = read_cookie(cookie, host)

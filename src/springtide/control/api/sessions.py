@@ -1,7 +1,8 @@
 """Who is signed in with a browser: sessions that a cookie names, and links that sign in once.
 
 Only hashes are stored, so that nobody signs in with a copy of the database; sessions outlive the server, links do not.
-A cookie's name holds the port: browsers share cookies between the ports of one host.
+A cookie's name holds the port: browsers share cookies between the ports of one host. What begins or ends a session is
+written in threads of its own, so many of each user: a database that is locked must not hold up who asks for a page.
 """
 
 import secrets
@@ -9,16 +10,21 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
-from typing import Any
+from typing import Any, TypeVar
 
-from springtide.control.api.guard import hash_token
+from springtide.control.api.guard import Limiter, Refused, hash_token, spend
+from springtide.control.api.job_data.user_turns import UserThreads
+from springtide.control.scheduling.loop.calls import UNDONE
 from springtide.control.storage.records import UserRecord
 from springtide.control.storage.store import Batch, Store
 
+T = TypeVar("T")
 FACT = "sessions"
 SESSION_S = 12 * 3600.0
 LINK_S = 600.0
-MOST_SESSIONS = 1000
+MOST_SESSIONS = 20  # of one user; the oldest make way
+WRITE_S = 15.0  # for a session to be stored
+MOST_THREADS, THREADS_OF_EACH = 32, 2
 
 
 @dataclass(slots=True)
@@ -30,6 +36,26 @@ class Sessions:
     links: dict[str, tuple[str, float, str]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     known: dict[str, list[Any]] | None = None
+    #: What counts a sign-in as a change of its user's; None: nothing does.
+    changes: Limiter | None = None
+    threads: UserThreads = field(default_factory=lambda: UserThreads("sign-ins", MOST_THREADS, THREADS_OF_EACH))
+
+    async def let_in(self, user: UserRecord) -> str:
+        """A new session of a user who does not ask for too many; returns what its cookie holds."""
+        if self.changes is not None:
+            spend(self.changes, "changes", user)
+        return await self._store_for(user, lambda: self.begin(user))
+
+    async def let_out(self, user: UserRecord, secret: str) -> None:
+        """End a session of a user."""
+        await self._store_for(user, lambda: self.end(secret))
+
+    async def _store_for(self, user: UserRecord, work: Callable[[], T]) -> T:
+        try:
+            return await self.threads.run(user, work, WRITE_S)
+        except TimeoutError:
+            sentence = f"the database did not answer within {WRITE_S:g} s; {UNDONE}"
+            raise Refused(503, "unavailable", sentence, wait_s=1.0) from None
 
     def begin(self, user: UserRecord) -> str:
         """A new session; returns what its cookie holds."""
@@ -37,7 +63,9 @@ class Sessions:
         with self.lock:
             now_s = self.now_s()
             kept = {key: one for key, one in self._read().items() if one[1] > now_s}
-            kept = dict(list(kept.items())[1 - MOST_SESSIONS :])
+            own = [key for key, one in kept.items() if one[0] == user.name]
+            for key in own[: max(0, len(own) + 1 - MOST_SESSIONS)]:
+                del kept[key]
             self._write({**kept, hash_token(secret): [user.name, now_s + SESSION_S, user.token_hash]})
         return secret
 
@@ -89,6 +117,8 @@ class Pulse:
 
     store: Store
     is_ending: Callable[[], bool] = lambda: False
+    #: How many pages may be kept up to date at a time, of all users.
+    most_readers: int = 256
 
     def read(self) -> tuple[int, int]:
         """What was written, and what happened, since the server was started."""

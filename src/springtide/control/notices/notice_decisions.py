@@ -1,12 +1,16 @@
 """Who is told of an event, and how often that is tried. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from springtide.control.storage.records import EventRecord, JobRecord, NoticeRecord
 from springtide.core.job_file_parts.job_sections import Notice
 from springtide.core.job_states import ENDED, JobState
 
+AT_ONCE = 16
+#: Of one owner: four whose addresses are dead take all places, and others wait for one of theirs to be given up.
+OF_EACH = 4
 MOST_TRIES = 6
 #: Seconds before the next try; after the last one it is given up.
 PAUSES_S = (2.0, 10.0, 60.0, 300.0, 1800.0)
@@ -73,3 +77,18 @@ def note_try(notice: NoticeRecord, problem: str, now_s: float) -> NoticeRecord:
     if tries >= MOST_TRIES:
         return replace(notice, state="given_up", tries=tries, said=problem)
     return replace(notice, tries=tries, said=problem, due_s=now_s + PAUSES_S[tries - 1])
+
+
+def choose_next(
+    waiting: Sequence[tuple[int, str]], under_way: Sequence[str], turns: Mapping[str, int]
+) -> list[tuple[int, str]]:
+    """Which of the notices that wait are told now: numbers with owners, as those that are under way are owners.
+
+    Owners take turns: first who has the fewest under way, then whose last turn is the longest ago.
+    """
+    counts, placed = Counter(under_way), []
+    for seq, owner in waiting:
+        if counts[owner] < OF_EACH:
+            placed.append((counts[owner], turns.get(owner, 0), seq, owner))
+            counts[owner] += 1
+    return [(seq, owner) for _, _, seq, owner in sorted(placed)[: AT_ONCE - len(under_way)]]

@@ -1,27 +1,32 @@
-"""The thread that tells people: takes what is due from the store, a few at a time, and notes what came of each.
+"""The thread that tells people: takes what is due from the store, a few of each owner, and notes what came of each.
 
 What is to be told was stored with what happened, so a server that is killed tells it after its next start; a notice
-whose delivery was under way then may arrive twice.
+whose delivery was under way then may arrive twice. Nothing that one notice does ends the thread or waits for others.
 """
 
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
-from sqlalchemy.exc import SQLAlchemyError
-
-from springtide.control.notices.notice_decisions import is_news, note_try
+from springtide.control.notices.notice_decisions import OF_EACH, choose_next, is_news, note_try
 from springtide.control.notices.notice_deliveries import MailServer, deliver
 from springtide.control.storage.records import JobRecord, NoticeRecord
 from springtide.control.storage.store import Store
+from springtide.core.durations import show_span
 
 logger = logging.getLogger("springtide.notices")
 
-AT_ONCE = 16
 LOOK_S = 2.0  # between looks for what is due again
+REST_S = 0.05  # after a look: what was stored or has ended meanwhile is seen by the next one
+STILL_S = 60.0  # without a look: something has stopped
+#: Names of hosts are looked up in threads that cannot be broken off; one that nobody answers for takes half a minute.
+MOST_LOOKUPS = 64
 
 
 class Notifier:
@@ -37,65 +42,109 @@ class Notifier:
         self.store, self.now_s, self.mail = store, now_s, mail
         #: Hears of notices that do not arrive: at the first try, and when they are given up.
         self.note_failure = note_failure
-        self.news = threading.Event()
         self.ended = False
-        self.sending: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
+        self.looked_s = time.monotonic()
+        #: The owners of the notices that are under way, by their numbers.
+        self.under_way: dict[int, str] = {}
+        #: When each owner last had a turn, as a number that grows.
+        self.turns: dict[str, int] = {}
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.news = asyncio.Event()
         self.thread = threading.Thread(target=self.run, name="notifier", daemon=True)
 
     def start(self) -> None:
         """Begin, with what an earlier server has left."""
         self.store.listeners.append(self.hear)
-        self.news.set()
         self.thread.start()
 
     def hear(self, jobs: Mapping[str, JobRecord]) -> None:
         """Something was stored."""
         if any(record.spec.notify for record in jobs.values()):
-            self.news.set()
+            self.wake()
+
+    def wake(self) -> None:
+        """Have the thread look at once."""
+        if self.loop is not None:
+            with suppress(RuntimeError):  # it has just ended
+                self.loop.call_soon_threadsafe(self.news.set)
 
     def close(self) -> None:
         """End; what is under way is broken off, and told by the next server."""
         self.store.listeners.remove(self.hear)
         self.ended = True
-        self.news.set()
         while self.thread.is_alive():
-            sending = self.sending
-            if sending is not None:
-                with suppress(RuntimeError):  # it has just ended by itself
-                    sending[0].call_soon_threadsafe(sending[1].cancel)
+            self.wake()
             self.thread.join(0.2)
+
+    def check(self) -> dict[str, Any]:
+        """Whether it tells, in the form of a check of readiness."""
+        age_s = time.monotonic() - self.looked_s
+        sentence = ""
+        if not self.thread.is_alive():
+            sentence = "the thread that sends notices has ended; start the server again"
+        elif age_s > STILL_S:
+            sentence = f"nobody has looked for notices to send for {show_span(age_s)}; start the server again"
+        return {"ok": not sentence, "age_s": round(age_s, 3), "sentence": sentence}
 
     def run(self) -> None:
         """Look for what is due, now and then and whenever something was stored."""
+        self.loop = asyncio.new_event_loop()
+        self.loop.set_default_executor(ThreadPoolExecutor(MOST_LOOKUPS, "notice-lookup"))
+        try:
+            self.loop.run_until_complete(self.tell_due())
+        finally:
+            self.loop.close()  # which waits for no lookup
+
+    async def tell_due(self) -> None:
+        """Begin what is due until this is closed, then break off what is under way."""
         while not self.ended:
-            self.news.wait(LOOK_S)
             self.news.clear()
             try:
-                while (due := self.store.due_notices(self.now_s(), AT_ONCE)) and not self.ended:
-                    asyncio.run(self.send(due))
-            except asyncio.CancelledError:
-                continue
-            except (SQLAlchemyError, OSError):
-                logger.exception("notices could not be read or noted; they are tried again")
+                self.begin_due()
+                self.looked_s = time.monotonic()
+            except Exception:
+                logger.exception("notices could not be read; they are looked for again")
+            await asyncio.sleep(REST_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self.news.wait()
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
 
-    async def send(self, due: list[NoticeRecord]) -> None:
-        """Try several at once, each noted as soon as it is known."""
-        task = asyncio.current_task()
-        assert task is not None
-        self.sending = asyncio.get_running_loop(), task
+    def begin_due(self) -> None:
+        """Begin to tell what is due, as much as may be under way at once."""
+        waiting = self.store.list_due_notices(self.now_s(), OF_EACH, self.under_way)
+        for seq, owner in choose_next(waiting, list(self.under_way.values()), self.turns):
+            notice = self.store.find_notice(seq)
+            if notice is not None:
+                self.turns[owner] = max(self.turns.values(), default=0) + 1
+                self.under_way[seq] = owner
+                task = asyncio.create_task(self.send(notice, owner))
+                self.tasks.add(task)
+                task.add_done_callback(self.tasks.discard)
+
+    async def send(self, notice: NoticeRecord, owner: str) -> None:
+        """Try one, and note what came of it; what cannot be noted now is noted later, and not sent again before."""
         try:
-            await asyncio.gather(*(self.send_one(notice) for notice in due))
+            problem = await deliver(notice, self.mail, partial(self.store.find_run_as, owner), self.now_s())
+            after = note_try(notice, problem, self.now_s())
+            while not self.note(after):
+                await asyncio.sleep(LOOK_S)
         finally:
-            self.sending = None
+            del self.under_way[notice.seq]
+            self.news.set()
 
-    async def send_one(self, notice: NoticeRecord) -> None:
-        """Try one, and note what came of it."""
-        record = self.store.job(notice.job)
-        owner = "" if record is None else record.owner  # of a job that was forgotten nobody knows
-        problem = await deliver(notice, self.mail, partial(self.store.find_run_as, owner), self.now_s())
-        after = note_try(notice, problem, self.now_s())
-        self.store.put_notice(after)
-        if is_news(after):
-            self.note_failure(after)
-        if after.state == "given_up":
-            logger.warning("notice %d of job %s was given up: %s", notice.seq, notice.job, problem)
+    def note(self, notice: NoticeRecord) -> bool:
+        """Store what came of a notice, and tell whom it concerns; returns whether it could be stored."""
+        try:
+            self.store.put_notice(notice)
+        except Exception:
+            logger.exception("what came of notice %d could not be stored; it is tried again", notice.seq)
+            return False
+        if is_news(notice):
+            self.note_failure(notice)
+        if notice.state == "given_up":
+            logger.warning("notice %d of job %s was given up: %s", notice.seq, notice.job, notice.said)
+        return True

@@ -9,7 +9,7 @@ from typing import Any
 from springtide.control.clock import ClockSource
 from springtide.control.scheduling import effects, live_jobs, nodes, sentences, speeds, transitions
 from springtide.control.scheduling.live_world import PlatformWorld, find_rate
-from springtide.control.scheduling.loop import outside_load
+from springtide.control.scheduling.loop import forgotten_nodes, outside_load
 from springtide.control.scheduling.transitions import Ending
 from springtide.control.storage.records import EventRecord, JobRecord, SpeedRecord
 from springtide.control.storage.staging import Effects, Staging
@@ -28,6 +28,7 @@ from springtide.executors.protocol import (
     InputsSeen,
     Lagging,
     MachineLoaded,
+    NodeForgotten,
     NodeJoined,
     NodeLeaving,
     NodeLost,
@@ -76,6 +77,9 @@ class EventHandler:
                 return nodes.lose_node(self.staging, self.world, event, self.decide)
             case NodeLeaving():
                 return nodes.leave_node(self.staging, self.world, event, self.decide)
+            case NodeForgotten():
+                forgotten_nodes.forget_node(self.staging, self.world, event.node)
+                return False
             case NodeJoined():
                 return nodes.join_node(self.staging, self.world, event, self.decide)
             case MachineLoaded():
@@ -406,7 +410,8 @@ class EventHandler:
         now_s, steady_s = self.staging.now_s, self.source.steady_s()
         # a counter of another machine, or ahead of ours and so of an earlier boot, says nothing here
         is_ours = event.steady_s is not None and event.steady_s <= steady_s and event.boot in ("", self.source.origin())
-        age_s = steady_s - event.moment_s if is_ours else self.source.wall_s() - event.at_s
+        told_s = self.source.wall_s() - event.at_s if event.age_s is None else event.age_s
+        age_s = steady_s - event.moment_s if is_ours else told_s
         if age_s < OLD_EVENT_S:
             return now_s
         record = self.staging.jobs[event.job]

@@ -51,6 +51,17 @@ class Inventory:
             labels=(*(self.nodes[place] for place in kept), node.name),
         )
 
+    def without_node(self, node: str) -> "Inventory":
+        """Without a node that nobody will see again."""
+        kept = [place for place, name in enumerate(self.nodes) if name != node]
+        return replace(
+            self,
+            names=tuple(self.names[place] for place in kept),
+            types=tuple(self.types[place] for place in kept),
+            labels=tuple(self.nodes[place] for place in kept),
+            drained=self.drained - {node},
+        )
+
     def names_of(self, node: str) -> tuple[str, ...]:
         """The devices of a node."""
         return self.names[self.nodes.index(node)]

@@ -333,6 +333,8 @@ def join_node(staging: Staging, world: PlatformWorld, event: NodeJoined, decide:
     if before is not None and not before.by_hand:
         staging.put_fact(FACT, write_drains({name: one for name, one in drains.items() if name != node.name}))
         drained = drained - {node.name}
+    elif before is not None:
+        drained = drained | {node.name}  # this server may not have seen it yet
     is_known = node.name in inventory.nodes and inventory.names_of(node.name) == node.devices
     if is_known and drained == inventory.drained:
         return leave_last(staging, world, decide)

@@ -14,6 +14,7 @@ from springtide.control.scheduling.live_jobs import JobFacts, expect_rates, find
 from springtide.control.scheduling.offer_search import OfferDraft, find_offers
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import Submission
+from springtide.control.storage.places.folder_claims import check_folder
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects
 from springtide.core.decisions import Answer, Decision, Status
@@ -177,6 +178,8 @@ class Operations:
         user = staging.store.find_owner(record.owner)
         if not record.active:
             submissions.check_limits(staging, record.owner, user, context.options, record.spec)
+        else:
+            check_folder(record.spec, record.owner, staging, record.id)
         is_late = record.deadline_s is not None and record.deadline_s <= staging.now_s
         staging.store.find_run_as(record.owner)  # raises where nobody knows
         record = replace(record, deadline_s=None if is_late else record.deadline_s, step=step)

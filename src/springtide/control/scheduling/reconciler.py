@@ -22,7 +22,7 @@ from springtide.control.scheduling.effects import follow_decision
 from springtide.control.scheduling.events import EventHandler, Lap
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_world import PlatformWorld
-from springtide.control.scheduling.loop import recovery, timers
+from springtide.control.scheduling.loop import forgotten_nodes, recovery, timers
 from springtide.control.scheduling.loop.alarms import Alarm
 from springtide.control.scheduling.loop.bad_steps import BadSteps
 from springtide.control.scheduling.loop.calls import Call, CallQueue, CallReply, answer_failure
@@ -147,14 +147,15 @@ class Reconciler:
 
     def restore(self, singly: bool) -> None:
         """Put every record back into the world, and note by which clock and from which event on."""
-        staging = self.context.staging
+        staging, world, state_dir = self.context.staging, self.context.world, self.context.state_dir
         for record in list(staging.jobs.values()):
             attempt(
                 self,
-                partial(recovery.restore_job, staging, self.context.world, record),
+                partial(recovery.restore_or_hold, staging, world, state_dir, record),
                 singly,
                 partial(self.aside.leave_out, record.id),
             )
+        forgotten_nodes.forget_absent(staging, world.inventory)
         known = {one.job for one in self.store.list_quarantine(MOST_QUARANTINED) if one.kind == "recover"}
         for job_id, why in self.store.unreadable.items():
             if job_id not in known:
@@ -377,8 +378,11 @@ class Reconciler:
             )
 
     def start_lost(self, job_id: str) -> None:
-        """Start a job again that should run and does not."""
+        """Start a job again that should run and does not; without its secrets it waits for them."""
         context = self.context
+        if recovery.lacks_secrets(context.staging.jobs[job_id], context.state_dir):
+            recovery.await_secrets(context.staging, context.world, job_id)
+            return
         context.staging.add_event("lost", "the executor no longer knows it; it starts again", job_id)
         transitions.start_again(context.staging, context.world, context.state_dir, job_id)
 

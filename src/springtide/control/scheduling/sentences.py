@@ -218,3 +218,11 @@ def tell_margin(record: JobRecord) -> str:
         return ""
     early_s = record.deadline_s - record.finished_s
     return f"; {show_span(early_s)} before its deadline" if early_s >= 0 else f"; {show_span(-early_s)} late"
+
+
+def tell_no_secrets(job_id: str) -> str:
+    """Why a job waits for its owner after a take-over."""
+    return (
+        "its secrets are in the home of the server that took them, and this server has another home; set them in your "
+        f"environment and let it go on: springtide resume {job_id}"
+    )

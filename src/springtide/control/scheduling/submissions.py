@@ -8,7 +8,7 @@ import json
 import re
 import secrets
 import string
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
@@ -22,6 +22,7 @@ from springtide.control.scheduling.means import Refusal, check_means
 from springtide.control.scheduling.server_context import Context, ServerOptions
 from springtide.control.scheduling.speeds import make_key
 from springtide.control.storage.places.checkpoint_places import find_folder, find_url
+from springtide.control.storage.places.folder_claims import check_folder
 from springtide.control.storage.records import ArrayPlace, AwaitedJob, JobRecord, UserRecord
 from springtide.control.storage.staging import Staging
 from springtide.control.storage.state_dir import StateDir
@@ -119,7 +120,7 @@ def make_record(context: Context, submission: Submission, user: UserRecord | Non
     # a span counts from when it may go
     due = None if awaited and not is_instant(job.deadline or "") else job.deadline
     return JobRecord(
-        id=name_job(submission, owner, context.staging.store),
+        id=name_job(context, submission, owner),
         name=make_name(job, script),
         user=submission.user,
         state=JobState.WAITLISTED,
@@ -159,13 +160,18 @@ def find_awaited(
     return AwaitedJob(newest.id, newest.name, dependency.end)
 
 
-def name_job(submission: Submission, owner: str, store: Store) -> str:
-    """An id that nobody guesses and everybody can type; of a submission with a key always the same."""
+def name_job(context: Context, submission: Submission, owner: str) -> str:
+    """An id that nobody guesses, everybody can type and no job has; of a submission with a key always the same."""
+    staging = context.staging
     if submission.key is not None:
         keyed = name_keyed(owner, submission.key)
-        if store.job(keyed) is None:
+        if keyed not in staging.jobs and staging.store.job(keyed) is None:
             return keyed
-    return secrets.token_hex(4)
+    while True:
+        drawn = secrets.token_hex(4)
+        is_staged = drawn in staging.jobs
+        if not is_staged and staging.store.job(drawn) is None and not context.state_dir.job_folder(drawn).exists():
+            return drawn
 
 
 def name_keyed(owner: str, key: str) -> str:
@@ -220,8 +226,7 @@ def check_limits(staging: Staging, owner: str, user: UserRecord | None, options:
         name = owner if user is None else user.name
         raise LimitError(f"user {name} has {active} active jobs; the limit is {most}; wait for one to end")
     check_project(staging, user)
-    if job.checkpoint.dir is not None:
-        check_folder(job.checkpoint.dir, staging.list_active())
+    check_folder(job, owner, staging)
 
 
 def check_project(staging: Staging, user: UserRecord | None) -> None:
@@ -247,14 +252,6 @@ def check_code(command: str, archive: str, state_dir: StateDir) -> None:
         raise JobError(f"archive {archive} is not here; upload it before submitting")
     if is_inside:
         raise JobError(f"script {str(script)!r} does not exist in workdir; check `run` and `workdir`")
-
-
-def check_folder(wanted: str, active: Iterable[JobRecord]) -> None:
-    """Refuse a checkpoint folder that another job uses now: each would go on from, and clear away, the other's."""
-    for other in active:
-        used = other.spec.checkpoint.dir
-        if used is not None and used.rstrip("/") == wanted.rstrip("/"):
-            raise JobError(f"checkpoint.dir {wanted} is in use by job {other.name}; wait for its end or choose another")
 
 
 def check_budget(job: JobFile, is_priced: bool) -> None:

@@ -9,7 +9,9 @@ from dataclasses import replace
 
 from springtide.control.scheduling import sentences, submissions, transitions
 from springtide.control.scheduling.live_world import PlatformWorld
+from springtide.control.scheduling.means import Refusal
 from springtide.control.scheduling.server_context import Context
+from springtide.control.storage.places.folder_claims import check_folder
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects, Staging
 from springtide.core.decisions import Answer, Status
@@ -23,6 +25,7 @@ HELD = "held"
 WAITS = "waits_for_jobs"
 NEVER = "dependency_failed"
 ARRAY_DECLINED = "array_not_promised"
+FOLDER_IN_USE = "checkpoint_dir_in_use"
 
 
 def enter(context: Context, record: JobRecord) -> None:
@@ -104,12 +107,22 @@ def release(context: Context, record: JobRecord) -> bool:
         return False
     event = EventRecord(now_s, "released", "what it waited for has ended; it may go now", record.id)
     record = staging.stage(Effects(replace(record, waits_for=(), deadline_s=deadline_s), (event,)))
-    refusal = submissions.refuse(staging, context.world, record, staging.store.find_owner(record.owner))
+    refusal = refuse(context, record)
     if refusal is not None:
         staging.stage(transitions.decline(record, refusal.reason, refusal.sentence, now_s))
         return False
     transitions.arrive(staging, context.world, record)
     return True
+
+
+def refuse(context: Context, record: JobRecord) -> Refusal | None:
+    """Why a job that has waited cannot go: what is refused at a submission, or a folder that is in use by now."""
+    staging = context.staging
+    try:
+        check_folder(record.spec, record.owner, staging, record.id)
+    except JobError as error:
+        return Refusal(FOLDER_IN_USE, str(error))
+    return submissions.refuse(staging, context.world, record, staging.store.find_owner(record.owner))
 
 
 def list_siblings(staging: Staging, record: JobRecord) -> list[JobRecord]:

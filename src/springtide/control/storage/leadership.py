@@ -26,6 +26,7 @@ POLL_S = 0.25  # between the looks of a standby
 CONNECT_S = 5  # whole seconds, as the driver wants it
 logger = logging.getLogger("springtide.server")
 
+WALL = "extract(epoch FROM clock_timestamp())::float8 AS wall_s"  # the one clock that all servers of a database have
 LOCK = "hashtext('springtide'), hashtext(current_schema())"
 TRY_LOCK = text(f"SELECT pg_try_advisory_lock({LOCK})")
 CREATE = text(
@@ -54,9 +55,9 @@ TAKE_BACK = text(
 # A changed primary key locks the row against the share locks of CHECK; a renewal, which changes no key, does not.
 TAKE = text(
     "UPDATE springtide_leader SET epoch = epoch + 1, holder = :holder, url = :url, renewed = clock_timestamp() "
-    "RETURNING epoch"
+    f"RETURNING epoch, {WALL}"
 )
-RENEW = text("UPDATE springtide_leader SET renewed = clock_timestamp() WHERE epoch = :epoch")
+RENEW = text(f"UPDATE springtide_leader SET renewed = clock_timestamp() WHERE epoch = :epoch RETURNING {WALL}")
 CHECK = text("SELECT epoch FROM springtide_leader WHERE epoch = :epoch FOR KEY SHARE")
 
 
@@ -87,6 +88,8 @@ class Leadership:
         self.has_lock = False
         self.epoch = 0
         self.renewed_s = read_steady_s()
+        #: What the database's clock showed, and this machine's counter then.
+        self.wall = (time.time(), read_steady_s())
         self.lost = ""
         self.on_lost: Callable[[str], None] = lambda why: None
         self.ended = threading.Event()
@@ -108,7 +111,9 @@ class Leadership:
         assert former is not None, "it was just written"
         session.execute(END_SESSIONS, {"holder": former.holder})  # a half-done commit of it would hold the row
         self.renewed_s = read_steady_s()
-        self.epoch = int(session.execute(TAKE, {"holder": self.holder, "url": self.url}).scalar_one())
+        taken = session.execute(TAKE, {"holder": self.holder, "url": self.url}).one()
+        self.epoch = int(taken.epoch)
+        self.note_wall(taken.wall_s)
         self.thread.start()
         return True
 
@@ -170,10 +175,14 @@ class Leadership:
         """
         now_s, session = read_steady_s(), self.connect()
         self.has_lock = self.has_lock or bool(session.execute(TRY_LOCK).scalar_one()) or self.take_back(session)
-        if self.has_lock and session.execute(RENEW, {"epoch": self.epoch}).rowcount:
-            self.renewed_s = now_s
-        elif self.has_lock:
+        if not self.has_lock:
+            return
+        wall_s = session.execute(RENEW, {"epoch": self.epoch}).scalar_one_or_none()
+        if wall_s is None:
             self.lose()
+        else:
+            self.renewed_s = now_s
+            self.note_wall(wall_s)
 
     def take_back(self, session: Connection) -> bool:
         """Take the lock from a session of ours that broke, unless another leads; returns whether it was had."""
@@ -207,6 +216,15 @@ class Leadership:
     def age_s(self) -> float:
         """Seconds since the lease was renewed."""
         return read_steady_s() - self.renewed_s
+
+    def note_wall(self, wall_s: float) -> None:
+        """Note what the database's clock has just shown."""
+        self.wall = (wall_s, read_steady_s())
+
+    def read_wall_s(self) -> float:
+        """Seconds since 1970 by the database's clock, which all servers share: their own may be an hour apart."""
+        wall_s, steady_s = self.wall
+        return wall_s + read_steady_s() - steady_s
 
     def hang_up(self) -> None:
         """Let go of the session, and with it of the lock."""

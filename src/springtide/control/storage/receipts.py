@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import json
 import secrets
+import threading
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
@@ -24,6 +25,8 @@ from springtide.executors.local.jobs.environment import CHAIN
 MOST_BYTES = 16 << 20
 ALGORITHM = "HMAC-SHA256"
 SHOWN_DIGITS = 16
+#: Held while the key is looked for and made: what was sealed with one that is replaced would never be known again.
+MAKING = threading.Lock()
 
 
 def make_receipt(state_dir: StateDir, record: JobRecord) -> dict[str, Any]:
@@ -77,16 +80,17 @@ def was_sealed_here(state_dir: StateDir, receipt: Mapping[str, Any]) -> bool:
     told = receipt.get("seal")
     mac = told.get("mac") if isinstance(told, dict) else None
     known = seal(state_dir, digest)["mac"]
-    return (
-        receipt.get("digest") == digest and isinstance(mac, str) and hmac.compare_digest(mac.encode(), known.encode())
-    )
+    if not isinstance(mac, str) or not mac.isascii():  # only such texts can be compared
+        return False
+    return receipt.get("digest") == digest and hmac.compare_digest(mac, known)
 
 
 def load_key(state_dir: StateDir) -> bytes:
     """The key of this server's seals; made when it is first needed."""
     path = state_dir.root / "receipt.key"
-    if not path.exists():
-        write_private(path, secrets.token_hex(32))
+    with MAKING:
+        if not path.exists():
+            write_private(path, secrets.token_hex(32))
     try:
         return bytes.fromhex(path.read_text())
     except (OSError, ValueError) as error:

@@ -162,7 +162,7 @@ class StateDir:
 def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner can read, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    partial = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}.part")
     with open(partial, "w", encoding="utf-8", opener=open_private) as file:
         file.write(text)
     partial.replace(path)

@@ -54,6 +54,7 @@ FORGET_INSTRUCTION = INSTRUCTIONS.delete().where(
     (INSTRUCTIONS.c.job == bindparam("sent_job")) & (INSTRUCTIONS.c.generation == bindparam("sent_generation"))
 )
 FORGET_PREDICTIONS = PREDICTIONS.delete().where(PREDICTIONS.c.job == bindparam("gone"))
+FORGET_OFFERS = OFFERS.delete().where(OFFERS.c.job == bindparam("gone"))
 # Built once: whoever changes a job is answered with its offers, and to build this takes as long as to ask it.
 ALL_OFFERS = select(OFFERS).order_by(OFFERS.c.id)
 OFFERS_OF_JOB = ALL_OFFERS.where(OFFERS.c.job == bindparam("asked"))
@@ -109,6 +110,15 @@ def insert_batch(connection: Connection, batch: Batch) -> None:
         keys = [{"sent_job": job_id, "sent_generation": generation} for job_id, generation in batch.sent]
         connection.execute(FORGET_INSTRUCTION, keys)
     upsert(connection, FACTS, "name", [{"name": name, "value": value} for name, value in batch.facts.items()])
+
+
+def forget_speeds(connection: Connection) -> None:
+    """Forget the speeds of code that no job is known to run; it is measured again if it comes again."""
+    used = set(connection.execute(select(JOBS.c.speed_key).distinct()).scalars())
+    keys = connection.execute(select(SPEEDS.c.key)).scalars().all()
+    unused = [{"gone": key} for key in keys if key.rpartition("@")[0] not in used]
+    if unused:
+        connection.execute(SPEEDS.delete().where(SPEEDS.c.key == bindparam("gone")), unused)
 
 
 class Store(AccountStore):
@@ -306,6 +316,11 @@ class Store(AccountStore):
         query = select(JOBS).where(recent & ~JOBS.c.measure_only).order_by(JOBS.c.seq.desc())
         return self._read_jobs(query if owner is None else query.where(JOBS.c.owner == owner))
 
+    def list_ids(self) -> set[str]:
+        """The ids of all jobs that are known."""
+        with self.engine.connect() as connection:
+            return set(connection.execute(select(JOBS.c.id)).scalars())
+
     def list_outcomes(self, job_id: str | None = None) -> list[JobOutcome]:
         """What became of every job, oldest first, or of one."""
         query = select(*(JOBS.c[one.name] for one in fields(JobOutcome))).order_by(JOBS.c.seq)
@@ -399,12 +414,26 @@ class Store(AccountStore):
         with self.engine.connect() as connection:
             return [read_speed(row) for row in connection.execute(query)]
 
-    def due_notices(self, now_s: float, limit: int) -> list[NoticeRecord]:
-        """What is to be told now, oldest first."""
-        due = (NOTICES.c.state == "open") & (NOTICES.c.due_s <= now_s)
+    def list_due_notices(self, now_s: float, of_each: int, without: Collection[int] = ()) -> list[tuple[int, str]]:
+        """What is to be told now but for some, so much at most of each owner: numbers, with the owners' ids.
+
+        An owner's notices that were not tried yet are the first, then the oldest.
+        """
+        owner = func.coalesce(JOBS.c.owner, "").label("owner")  # of a job that was forgotten nobody knows
+        order = func.row_number().over(partition_by=owner, order_by=(NOTICES.c.tries, NOTICES.c.seq))
+        due = (NOTICES.c.state == "open") & (NOTICES.c.due_s <= now_s) & NOTICES.c.seq.not_in(list(without))
+        joined = NOTICES.outerjoin(JOBS, JOBS.c.id == NOTICES.c.job)
+        placed = select(NOTICES.c.seq, owner, order.label("place")).select_from(joined).where(due).subquery()
+        query = select(placed.c.seq, placed.c.owner).where(placed.c.place <= of_each)
         with self.engine.connect() as connection:
-            rows = connection.execute(select(NOTICES).where(due).order_by(NOTICES.c.seq).limit(limit))
-            return [NoticeRecord(**row._mapping) for row in rows]
+            rows = connection.execute(query.order_by(placed.c.place, placed.c.seq))
+            return [(int(seq), str(found)) for seq, found in rows]
+
+    def find_notice(self, seq: int) -> NoticeRecord | None:
+        """The notice of a number."""
+        with self.engine.connect() as connection:
+            row = connection.execute(select(NOTICES).where(NOTICES.c.seq == seq)).one_or_none()
+            return None if row is None else NoticeRecord(**row._mapping)
 
     def put_notice(self, notice: NoticeRecord) -> None:
         """Note what came of telling."""
@@ -425,7 +454,10 @@ class Store(AccountStore):
             return [UsageRecord(*row) for row in rows]
 
     def prune(self, before_s: float, keep: Collection[str] = ()) -> tuple[list[str], int]:
-        """Forget jobs that ended before an instant, but for some, and events older than it; returns ids and a count."""
+        """Forget jobs that ended before an instant, but for some, and events older than it; returns ids and a count.
+
+        With them go their offers, and the speeds of code that no job has any more.
+        """
         self._recent = {}
         old = (JOBS.c.finished_s < before_s) & JOBS.c.state.not_in([str(state) for state in ACTIVE])
         with self.begin() as connection:
@@ -434,6 +466,8 @@ class Store(AccountStore):
             if gone:
                 connection.execute(FORGET_PREDICTIONS, [{"gone": one} for one in gone])
                 connection.execute(JOBS.delete().where(JOBS.c.id == bindparam("gone")), [{"gone": one} for one in gone])
+                connection.execute(FORGET_OFFERS, [{"gone": one} for one in gone])
+                forget_speeds(connection)
             events = connection.execute(EVENTS.delete().where(EVENTS.c.at_s < before_s)).rowcount
             connection.execute(QUARANTINE.delete().where(QUARANTINE.c.at_s < before_s))
             connection.execute(NOTICES.delete().where(NOTICES.c.at_s < before_s))

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ RESERVED = ("SPRINGTIDE_", "LD_")
 #: How a stored file is read: what it says was taken once, by the rules of that time.
 STORED = {"stored": True}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_DOTTED_NUMBERS = re.compile(r"[0-9]+(\.[0-9]+){3}")
 _ADDRESS = re.compile(r"[^@\s<>,;]+@[^@\s<>,;]+")
 
 Word = Annotated[str, Field(max_length=4096)]
@@ -127,10 +129,15 @@ class Notice(JobFileSection):
 
     @field_validator("webhook")
     @classmethod
-    def check_webhook(cls, text: str | None) -> str | None:
-        """An address of the web."""
-        if text is not None and not is_web_address(text):
-            raise ValueError(f"notify.webhook {text!r} is no address; write https://host/path")
+    def check_webhook(cls, text: str | None, info: ValidationInfo) -> str | None:
+        """An address of the web, of a host that there can be."""
+        if text is None:
+            return None
+        if not is_web_address(text):
+            raise ValueError(f"notify.webhook {text!r} is not an address; write https://host/path")
+        if info.context != STORED and not has_host(text):
+            host = urlsplit(text).hostname
+            raise ValueError(f"notify.webhook {text!r}: there can be no host {host!r}; check its name or number")
         return text
 
     @field_validator("email")
@@ -294,3 +301,21 @@ def is_web_address(text: str) -> bool:
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and is_named and text.isprintable() and " " not in text
+
+
+def has_host(address: str) -> bool:
+    """Whether there can be a host of an address's name or number, as those see it who would connect to it."""
+    parts = urlsplit(address)
+    host = parts.hostname or ""
+    try:
+        if "[" in parts.netloc:
+            IPv6Address(host)
+        elif _DOTTED_NUMBERS.fullmatch(host):
+            IPv4Address(host)
+        elif not host.isascii():
+            import idna  # few names have such letters
+
+            idna.encode(host.lower())
+    except ValueError:
+        return False
+    return True

@@ -33,7 +33,7 @@
   }
 
   // ---- the stream
-  let source = null, lastSeen = Date.now(), lost = false, looking = false;
+  let source = null, lastSeen = Date.now(), lost = false, looking = false, refused = 0;
   // What somebody is about to confirm stays as it is; all around it goes on.
   const isAsked = (node) => node.nodeType === 1 && node.matches("details.confirm[open]");
   const keep = { ignoreActiveValue: true, callbacks: { beforeAttributeUpdated: (name) => name !== "open", beforeNodeMorphed: (node) => !isAsked(node) } };
@@ -73,15 +73,17 @@
     if (!("live" in document.body.dataset) || document.hidden) return;
     source = new EventSource("/live" + location.pathname + location.search);
     let opened = false;
-    source.onopen = () => { opened = true; find(); };
+    source.onopen = () => { opened = true; refused = 0; find(); };
     source.addEventListener("page", (event) => { find(); swap(JSON.parse(event.data)); });
     source.addEventListener("ended", () => { disconnect(); lookAgain(); });
     source.onerror = () => {
       if (source && source.readyState === EventSource.CLOSED) {
         disconnect();
         if (looking) return;
-        looking = true; // one that never opened may be refused again: not at once
-        setTimeout(lookAgain, opened ? 0 : 1000);
+        looking = true; // one that never opened may be refused again: not at once, and later and later
+        if (!opened) refused += 1;
+        if (refused > 1) tell("lost", "not live; close other pages");
+        setTimeout(lookAgain, opened ? 0 : 1000 * Math.min(30, refused * refused));
       } else lose();
     };
   }

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
@@ -11,6 +10,7 @@ from fastapi.responses import Response
 from springtide.core.shared_types import Document
 from springtide.dashboard import rendering
 from springtide.dashboard.in_process_api import InProcessApi, open_api
+from springtide.dashboard.posted_forms import read_pairs
 from springtide.dashboard.studies.cloud_view import build_rental
 from springtide.dashboard.studies.rental_study import MOST_POINTS_BYTES, list_packaged, write_packaged
 from springtide.dashboard.studies.simulate_view import build_simulation, write_csv
@@ -134,8 +134,7 @@ def add_downloads(app: FastAPI) -> None:
 
 async def read_fields(request: Request, start: Fields) -> Fields:
     """The fields of a form; those that may have several values as lists."""
-    text = (await request.body()).decode("utf-8", errors="replace")
-    pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=200)
+    pairs = await read_pairs(request)
     return {
         name: [value for key, value in pairs if key == name]
         if isinstance(usual, list)

@@ -1,4 +1,4 @@
-"""Runs studies in processes of their own, one at a time, and keeps the last few results."""
+"""Runs studies in processes of their own, one at a time and one of each user, and keeps the last few results."""
 
 import asyncio
 import json
@@ -8,6 +8,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+from springtide.control.api.job_data.user_turns import UserTurns
+from springtide.control.storage.records import UserRecord
 from springtide.core.shared_types import Document
 from springtide.errors import InputError, StateError
 
@@ -21,15 +23,19 @@ class StudyRunner:
     """The studies of one server. What was computed once is not computed again while it is remembered."""
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    #: A user who asks for several waits for their own: the places for those who wait are everybody's.
+    turns: UserTurns = field(default_factory=lambda: UserTurns(1, "study"))
     waiting: int = 0
     results: OrderedDict[str, Document] = field(default_factory=OrderedDict)
 
-    async def run(self, kind: str, body: Document) -> Document:
+    async def run(self, user: UserRecord, kind: str, body: Document) -> Document:
         """The result of a study; raises InputError where it cannot be had, StateError where it may be had later."""
         request = json.dumps({"kind": kind, "body": body}, sort_keys=True).encode()
         key = sha256(request).hexdigest()
         if key not in self.results:
-            self.results[key] = await self.wait_and_compute(request)
+            async with self.turns.take(user):
+                # what was asked for twice is there by now
+                self.results[key] = self.results.get(key) or await self.wait_and_compute(request)
         self.results.move_to_end(key)
         while len(self.results) > KEPT:
             self.results.popitem(last=False)

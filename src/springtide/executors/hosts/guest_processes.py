@@ -30,7 +30,7 @@ from springtide.executors.hosts.host_messages import (
     StartState,
 )
 from springtide.executors.hosts.own_disk import drop_folders, drop_paths, find_obstacle
-from springtide.executors.local.jobs.environment import read_private
+from springtide.executors.local.jobs.environment import read_portable, read_private
 from springtide.executors.local.jobs.hangs import ProcessSample
 from springtide.executors.local.jobs.places import ProcessHandlers, find_host
 from springtide.executors.local.json_lines import Message
@@ -122,7 +122,8 @@ class GuestProcesses:
         self.store = hub.local.open_for_store(job, spec)
         self.handlers: ProcessHandlers | None = None
         self.killed = False
-        self.private = read_private(spec, os.environ)
+        #: For hosts that see the home, and for those with a disk of their own.
+        self.private, self.portable = read_private(spec, os.environ), read_portable(spec, os.environ)
 
     @property
     def failure(self) -> str:
@@ -163,10 +164,9 @@ class GuestProcesses:
             return
         self.parts[host] = HostPart()
         code = "" if sees_home else self.hub.code.pack(self.spec.folder)
-        spec = self.spec if sees_home else drop_paths(self.spec)
-        self.hub.send(
-            host, OpenStart("open", self.name, self.job, spec, self.private, code, self.before.name, self.before.heard)
-        )
+        spec, private = (self.spec, self.private) if sees_home else (drop_paths(self.spec), self.portable)
+        before = self.before
+        self.hub.send(host, OpenStart("open", self.name, self.job, spec, private, code, before.name, before.heard))
 
     def add(self, name: str, device: str, host: str) -> None:
         """Know of a process that is asked for; one on a host that has just been lost has ended."""

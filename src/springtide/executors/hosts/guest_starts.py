@@ -52,6 +52,14 @@ class GuestStart:
     #: Where the lead does not see this host's disk: the receipts that it is sent, and the folders here.
     receipts: ReceiptWatch | None = None
     variables: dict[str, str] = field(default_factory=dict)
+    #: What could not be done for it here, if something could not, and whether that is the host's own trouble.
+    failure: str = ""
+    is_hosts: bool = False
+
+    def fail(self, failure: str, is_hosts: bool) -> None:
+        """Something could not be done for it: the lead is told, now and with all that it is told after this."""
+        if not self.failure:
+            self.failure, self.is_hosts = failure, is_hosts
 
     def tell_message(self, process: WorkerProcess, message: Message) -> None:
         """Pass on what a process says."""
@@ -81,8 +89,9 @@ class GuestStart:
             self.tell_samples()
             self.tell_receipts()
         gone = self.killed and self.processes.are_gone
-        failure, version = self.processes.failure, self.processes.torch_version
-        state = StartState("state", self.name, version, failure, gone, bool(failure) and is_unfit)
+        failure, version = self.failure or self.processes.failure, self.processes.torch_version
+        is_hosts = bool(failure) and (self.is_hosts or is_unfit)
+        state = StartState("state", self.name, version, failure, gone, is_hosts)
         if state != self.state:
             self.state = state
             self.lines.send(state)

@@ -25,6 +25,7 @@ from pydantic import TypeAdapter
 
 from springtide.errors import ExecutorError
 from springtide.executors import boot_clock
+from springtide.executors.hosts import own_disk
 from springtide.executors.hosts.beating_lines import BeatingLines, BeatSender
 from springtide.executors.hosts.device_watch import LOOK_S, DeviceWatch, describe_change, find_gpus
 from springtide.executors.hosts.guest_starts import GuestStart, open_start
@@ -311,7 +312,11 @@ class HostAgent:
         """Tell why a start cannot be here; a host that is to blame leaves, so that others are asked instead."""
         assert self.lines is not None
         is_hosts = is_hosts_trouble(error, self.settings.state_dir, own_disk)
-        self.lines.send(StartState("state", start, "", failure, start not in self.starts, is_hosts))
+        known = self.starts.get(start)
+        if known is None:
+            self.lines.send(StartState("state", start, "", failure, True, is_hosts))
+        else:
+            known.fail(failure, is_hosts)
         if is_hosts:
             self.leave(failure, self.settings.notice_s)
 
@@ -364,6 +369,7 @@ class HostAgent:
             jobs = {start.processes.job for start in self.starts.values()}
             self.forks.drop_unused(now_s, jobs)
             self.memory.sweep(jobs, now_s)
+            self.sweep_disk(now_s)
             end_orphans(self.forks.list_pids())
         dropped, trouble = self.forks.poll(now_s), self.forks.find_trouble()
         for start in list(self.starts.values()):
@@ -378,6 +384,13 @@ class HostAgent:
             if load is not None:
                 self.lines.send(HostLoaded("loaded", load.cores, load.outside, load.slowdown))
             self.lines.flush()
+
+    def sweep_disk(self, now_s: float) -> None:
+        """Remove what no start needs here any more; what cannot be looked at now is looked at again."""
+        specs = [start.processes.spec for start in self.starts.values()]
+        with contextlib.suppress(OSError):
+            if self.disk is not None:
+                self.disk.sweep({folder for spec in specs for folder in (spec.folder, str(spec.home_dir))}, now_s)
 
     def check_devices(self) -> None:
         """Have the guests leave where a GPU is gone or back, and then join with those that are there."""
@@ -420,7 +433,6 @@ class HostAgent:
         self.loop.close()
         self.memory.close()
         shutil.rmtree(self.folder, ignore_errors=True)
-        (self.settings.state_dir / HOSTS).unlink(missing_ok=True)  # the token, if it was put there
 
 
 def choose_network(route: Route, environ: Mapping[str, str]) -> dict[str, str]:
@@ -435,12 +447,15 @@ def run(settings: HostSettings) -> int:
         return 0
     adopt_orphans()
     with lock:
+        own_disk.clear(settings.state_dir)
         try:
             check_fitness(settings.name, settings.state_dir)
             serve(settings)
         except RefusedError as error:
             print(f"refused: {error}", flush=True)
             return 2
+        finally:
+            (settings.state_dir / HOSTS).unlink(missing_ok=True)  # the token, if it was put there
     return 0
 
 

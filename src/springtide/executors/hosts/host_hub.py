@@ -51,6 +51,7 @@ from springtide.executors.protocol import (
     Finished,
     JobSpec,
     MachineLoaded,
+    NodeForgotten,
     NodeJoined,
     NodeLeaving,
     NodeLost,
@@ -64,6 +65,9 @@ MOST_STRANGERS = 64
 MOST_STARTS = 10_000
 #: In the home: the hosts that are here.
 ROLL = "hosts.roll"
+#: A host that has been lost for so long is forgotten, unless a job waits for it; and reasons that are kept.
+FORGET_S = 86_400.0
+MOST_REFUSED = 100
 #: After a host's line has ended, how long its guests may take to end.
 END_S = 1.0
 #: Events of nodes are no job's.
@@ -72,7 +76,7 @@ NOBODY: EventFields = {"job": "", "generation": 0}
 
 @dataclass(frozen=True, slots=True)
 class RollEntry:
-    """A host that was here."""
+    """A host that was here, or was lost so lately that its guests may still be there."""
 
     name: str
     address: str
@@ -114,6 +118,8 @@ class KnownHost:
     is_leaving: bool = False
     #: How the node of each type is called of which it has, or ever had, a device: whatever comes and goes, names stay.
     nodes: dict[str, str] = field(default_factory=dict)
+    #: When what ran there has ended at the latest, if it is lost.
+    cleared_s: float = 0.0
 
     def __post_init__(self) -> None:
         types = list(dict.fromkeys(device.type for device in self.devices))
@@ -186,8 +192,9 @@ class HostHub:
         self.called_s = time.monotonic()
 
     def write_roll(self) -> None:
-        """Write down who is here, for the lead after us."""
-        there = [one for one in self.hosts.values() if one.line is not None]
+        """Write down whose guests may be there, for the lead after us."""
+        now_s = time.monotonic()
+        there = [one for one in self.hosts.values() if one.line is not None or one.cleared_s > now_s]
         here = [RollEntry(one.name, one.address, one.devices, one.nodes) for one in there]
         building = self.roll.with_suffix(".new")
         with contextlib.suppress(OSError):
@@ -217,7 +224,13 @@ class HostHub:
             self.last_starts.pop(event.job, None)
 
     def can_reach(self, devices: Collection[str]) -> bool:
-        """Whether the hosts of these devices are there now, and stay: what is started on one that goes is lost."""
+        """Whether the hosts of these devices are there now, and stay: what is started on one that goes is lost.
+
+        And whether nothing that the lead before us has started can still run on a host that has not come back: nobody
+        here knows which jobs were there.
+        """
+        if self.missing and time.monotonic() < self.called_s + self.times.clear_s:
+            return False
         hosts = {find_host(device) for device in devices}
         return all(self.is_here(host) and not self.hosts[host].is_leaving for host in hosts)
 
@@ -349,6 +362,8 @@ class HostHub:
         """Do not take a host."""
         if held.host:
             self.refused[held.host] = reason
+            if len(self.refused) > MOST_REFUSED:
+                del self.refused[next(iter(self.refused))]
         print(f"a host was not taken: {reason}", flush=True)
         held.lines.send(Rejection("rejection", reason, again))
         self.end(held, reason)
@@ -392,7 +407,7 @@ class HostHub:
     def lose(self, known: KnownHost, reason: str, cleared_s: float) -> None:
         """Tell that a host is gone, and end what ran there."""
         nodes = known.list_nodes()
-        known.line = None
+        known.line, known.cleared_s = None, cleared_s
         for node in nodes:
             self.emit(NodeLost(**NOBODY, node=node.name, reason=reason))
         for start in list(self.starts.values()):
@@ -414,6 +429,22 @@ class HostHub:
                 self.end(held, "it said nothing")
             else:
                 held.lines.flush()
+
+    def forget_lost(self, awaited: Collection[str], now_s: float) -> None:
+        """Forget the hosts that were lost long ago, while others are here: clouds and pods have new names every day.
+
+        `awaited` are the devices of all jobs, some of which may wait until one is back.
+        """
+        waiting = {find_host(device) for device in awaited} | self.missing
+        past = [one for one in self.hosts.values() if one.line is None and now_s - one.cleared_s >= FORGET_S]
+        if not any(one.line is not None for one in self.hosts.values()):
+            return
+        for known in past:
+            if known.name not in waiting:
+                del self.hosts[known.name]
+                self.forget_devices(known.name)
+                for node in dict.fromkeys(known.nodes.values()):
+                    self.emit(NodeForgotten(**NOBODY, node=node))
 
     def close(self) -> None:
         """Send all hosts away."""

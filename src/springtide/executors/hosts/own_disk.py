@@ -1,17 +1,19 @@
 """A host that does not see the lead's home: code asked for by digest, and the folders of jobs on its own disk.
 
 It is told the job's id, the digest of its code and the URL of its storage, and no path of the lead's. What a job leaves
-is in object storage; here is only what its processes need while they run. All of it is removed when the next agent of
-this host starts.
+is in object storage; here is only what its processes need while they run. What nobody uses goes after a while, at once
+where room is short, and all of it when the next agent of this host starts.
 """
 
 import hashlib
+import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from springtide.errors import ExecutorError
+from springtide.executors.hosts.host_fitness import LEAST_FREE_BYTES
 from springtide.executors.hosts.host_messages import (
     CodePart,
     EndStart,
@@ -29,6 +31,9 @@ from springtide.training.settings import Settings, write_settings
 
 #: Variables that name folders.
 FOLDERS = ("SPRINGTIDE_CHECKPOINT_DIR", "SPRINGTIDE_OUTPUT", "SPRINGTIDE_CHAIN", "SPRINGTIDE_INPUTS")
+#: Code that no start has used for so long goes, and what jobs without a start have left; at once if less is free.
+KEPT_S = 3600.0
+SHORT_BYTES = 4 * LEAST_FREE_BYTES
 LaterOrder = SpawnWorker | PassCommand | SendSignal | EndStart
 
 
@@ -47,9 +52,11 @@ class OwnDisk:
         self.root = root
         self.ask = ask
         self.awaited: dict[str, AwaitedStart] = {}
-        self.code, self.jobs = root / "code", root / "jobs"
+        #: When each folder of a code or a job was last used.
+        self.used_s: dict[Path, float] = {}
+        self.code, self.jobs = list_folders(root)
+        clear(root)
         for folder in (self.code, self.jobs):
-            shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may be a disk of its own
 
     def arriving(self, digest: str) -> Path:
@@ -98,6 +105,17 @@ class OwnDisk:
         for digest in {one.order.code for one in self.awaited.values()}:
             self.give_up(digest)
 
+    def sweep(self, used: Collection[str], now_s: float) -> None:
+        """Remove the folders that no start has used for a while; `used` are those of the starts that are here."""
+        kept_s = KEPT_S if shutil.disk_usage(self.root).free >= SHORT_BYTES else 0.0
+        here = [path for folder in (self.code, self.jobs) for path in folder.iterdir() if path.is_dir()]
+        self.used_s = {path: self.used_s.get(path, now_s) for path in here}
+        for path in here:
+            if str(path) in used or path.suffix:  # that of an archive which is being unpacked
+                self.used_s[path] = now_s
+            elif now_s - self.used_s[path] >= kept_s:
+                shutil.rmtree(path, ignore_errors=True)
+
     def place(self, order: OpenStart) -> OpenStart:
         """An order with this disk's folders in place of the lead's; they are made."""
         job = self.jobs / hashlib.sha256(order.job.encode()).hexdigest()[:16]
@@ -112,7 +130,18 @@ class OwnDisk:
             secrets_file=None,
         )
         environment.make_folders(spec)
-        return replace(order, spec=spec)
+        return replace(order, spec=spec, private={**environment.find_storage_files(spec, os.environ), **order.private})
+
+
+def list_folders(root: Path) -> tuple[Path, Path]:
+    """Where codes lie, and what jobs leave."""
+    return root / "code", root / "jobs"
+
+
+def clear(root: Path) -> None:
+    """Remove what an agent before this one has left: nothing here outlives it, and it may be what fills the disk."""
+    for folder in list_folders(root):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def drop_paths(spec: JobSpec) -> JobSpec:

@@ -230,6 +230,8 @@ class Agent:
         if now_s - self.inspected_s >= self.settings.options.inspect_s:
             self.inspected_s = now_s
             turn_over(self.state_dir / LOG)
+            if self.hub is not None:
+                self.hub.forget_lost({name for one in self.journal.jobs.values() for name in one.devices}, now_s)
             self.forks.kill_stopped()
             self.forks.drop_unused(now_s, {*self.runners, *self.journal.jobs})
             preparing = {pid for runner in self.runners.values() for pid in runner.helpers}

@@ -23,6 +23,7 @@ from springtide.executors.local.agent_requests import (
     RunningRequest,
     read_request,
 )
+from springtide.executors.local.event_answers import answer_events
 from springtide.executors.local.journal import Journal
 from springtide.executors.local.json_lines import EventLoop, JsonLines, Message, listen, read_peer_pid
 
@@ -129,7 +130,7 @@ class AgentServer:
             until_s = time.monotonic() + min(request.wait_s, LONGEST_WAIT_S)
             self.waiters.append(PendingReply(lines, request.after, until_s))
             return None
-        return {"events": [wire.dump_event(event) for event in events]}
+        return answer_events(events)
 
     def tick(self) -> None:
         """Answer the clients for whom there is something now, or whose patience has ended; send what is left over."""
@@ -139,7 +140,7 @@ class AgentServer:
             events = self.journal.outbox.after(waiter.after) if is_safe else ()
             if events or now_s >= waiter.until_s:
                 self.waiters.remove(waiter)
-                waiter.lines.write({"events": [wire.dump_event(event) for event in events]})
+                waiter.lines.write(answer_events(events))
         for lines in self.clients:
             lines.flush()
 

@@ -23,6 +23,7 @@ from springtide.executors import wire
 from springtide.executors.local.agent_notes import load_devices, read_noted_devices
 from springtide.executors.local.daemon import is_alive, start_detached
 from springtide.executors.local.discovery import Device
+from springtide.executors.local.event_answers import read_events
 from springtide.executors.local.jobs.attempt import AttemptOptions
 from springtide.executors.local.json_lines import connect, read_peer_pid
 from springtide.executors.local.paths import LOCK, LOG, PLACE, SOCKET, try_lock
@@ -337,13 +338,3 @@ class LocalExecutor:
         except OSError:
             return False
         return True
-
-
-def read_events(answer: dict[str, Any]) -> tuple[Event, ...]:
-    """The events in an answer."""
-    if "error" in answer:
-        raise ExecutorError(f"the agent refused to tell its events: {answer['error']}")
-    try:
-        return tuple(wire.load_events(answer.get("events")))
-    except ValueError as error:
-        raise ExecutorError(f"the agent's events cannot be read: {error}") from None

@@ -12,7 +12,7 @@ from typing import Any
 
 from springtide import __version__
 from springtide.executors.hosts.host_folders import has_left, make_state_dir, read_agent
-from springtide.executors.hosts.lead_address import LeadAddress, write_lead
+from springtide.executors.hosts.lead_address import HOSTS, LeadAddress, write_lead
 from springtide.executors.local.daemon import is_alive, start_detached
 from springtide.executors.local.discovery import discover
 from springtide.executors.local.jobs.worker_logs import read_tail
@@ -57,17 +57,17 @@ class HostActor:
 
     def look(self, lead: dict[str, Any] | None = None) -> dict[str, Any]:
         """Have the agent running, and say what is known of it; `lead` is where the lead listens, if that is told."""
-        if lead is not None:
-            write_lead(self.state_dir, LeadAddress(**lead))
         if self.pid is not None and is_alive(self.pid):
             self.last_words = ""
         else:
             ended_soon = self.pid is not None and time.monotonic() - self.started_s < SOON_S
             self.last_words = self.read_last_words() if ended_soon else ""
             self.pid, self.started_s = read_agent(self.state_dir), time.monotonic()
-            if self.pid is None and not has_left(self.state_dir, self.node):
-                self.pid = self.start()
-                time.sleep(0.2)
+        is_away = self.pid is None and has_left(self.state_dir, self.node)
+        self.put_lead(lead, is_away)
+        if self.pid is None and not is_away:
+            self.pid = self.start()
+            time.sleep(0.2)
         up = self.pid is not None and is_alive(self.pid)
         return {
             "name": self.name,
@@ -80,6 +80,13 @@ class HostActor:
             "torch": find_own_versions()["torch"],
             "nice": os.getpriority(os.PRIO_PROCESS, self.pid) if up and self.pid else 0,
         }
+
+    def put_lead(self, lead: dict[str, Any] | None, is_away: bool) -> None:
+        """Have the lead's address, and with it the token, where an agent serves that reads it, and nowhere else."""
+        if is_away:
+            (self.state_dir / HOSTS).unlink(missing_ok=True)
+        elif lead is not None:
+            write_lead(self.state_dir, LeadAddress(**lead))
 
     def read_last_words(self) -> str:
         """What the agent said last."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from springtide.errors import ExecutorError, InputError
+from springtide.executors.hosts.host_hub import read_roll
 from springtide.executors.hosts.lead_address import HOSTS, KEY, WITNESS, read_lead
 from springtide.executors.hosts.lead_executor import LeadExecutor
 from springtide.executors.hosts.network_routes import find_route_to
@@ -29,6 +30,8 @@ from springtide.executors.protocol import ExecutorNode
 REACH_S = 5.0
 CONNECT_S = 60.0
 JOIN_S = 120.0
+#: How long the others are waited for where a lead before this one had hosts: they dial again at once.
+AGAIN_S = 15.0
 END_S = 20.0
 #: How long after the keeper has ended, or Ray was not there, the next one is started.
 REVIVE_S = 5.0
@@ -236,11 +239,13 @@ class RayExecutor(LeadExecutor):
     def __init__(self, home: Path, address: str = "auto", devices: str | None = None, storage: str = "") -> None:
         super().__init__(home, storage=storage)
         self.keeper = KeeperProcess(address, self.state_dir, devices, ("--send-address",) if storage else ())
+        # A lead that works is not waited for: its hosts are there, and one that is not may never come.
+        patience_s = 0.0 if self.is_up else AGAIN_S if read_roll(self.state_dir) else JOIN_S
         self.listen = self.find_address()
         try:
             self.hello()
             self.keeper.go()
-            self.wait_for_hosts(len(self.keeper.connection.get("nodes", ())))
+            self.wait_for_hosts(len(self.keeper.connection.get("nodes", ())), patience_s)
         except BaseException:
             self.keeper.close()
             raise
@@ -267,12 +272,13 @@ class RayExecutor(LeadExecutor):
         told = [f"{name} cannot work ({said})" for name, said in sorted(unable.items()) if name not in there]
         return f"jobs go on, but {'; '.join(told)}; see springtide doctor --engine ray" if told else ""
 
-    def wait_for_hosts(self, expected: int) -> None:
+    def wait_for_hosts(self, expected: int, patience_s: float = JOIN_S) -> None:
         """Wait until the hosts of all nodes have joined; with fewer after a while it goes on, with none it does not."""
-        until_s = time.monotonic() + JOIN_S
-        while time.monotonic() < until_s:
+        began_s = time.monotonic()
+        while (waited_s := time.monotonic() - began_s) < JOIN_S:
             there, told = list_hosts(self.nodes()), {**self.list_problems(), **self.list_refused()}
-            if len(there | told.keys() | self.list_left()) >= max(1, expected):
+            is_enough = bool(there) and waited_s >= patience_s
+            if is_enough or len(there | told.keys() | self.list_left()) >= max(1, expected):
                 break
             time.sleep(0.2)
         if there:

@@ -6,6 +6,7 @@ follows that loop (clipping, the optimizer, schedules) happens once. In a refere
 """
 
 import contextlib
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice
@@ -18,18 +19,19 @@ from accelerate.utils.operations import recursively_apply, send_to_device
 from torch.utils.data import DataLoader
 
 from springtide.errors import JobError
+from springtide.integrations.accelerate.state_folders import check_ranks, find_part, put_in_place
 from springtide.integrations.accelerate_data import ShardedData, show_rank
 from springtide.integrations.accelerate_gathers import watch_functions, watch_seeds
 from springtide.integrations.eval_rounds import EvalRounds, Padding
-from springtide.integrations.frameworks import PLUGINS, check_state, find_run
+from springtide.integrations.frameworks import PLUGINS, check_state, find_ddp_options, find_run
 from springtide.integrations.stock_steps import StockSteps
 from springtide.integrations.worker_feeds import LocalFeeds, begin_contexts, make_turns
 from springtide.training.ddp_run import ReferenceRun
+from springtide.training.group.membership import is_joining
 from springtide.training.workers.loaders import number_steps
 from springtide.training.workers.steps import Step
 
 WHERE = "an ElasticAccelerator"
-STATES = "random_states_*.pkl"
 #: How batches are accumulated, as accelerate does it unless it is told otherwise.
 ACCUMULATION = {"sync_with_dataloader": True, "sync_each_batch": False}
 
@@ -85,7 +87,8 @@ class ElasticAccelerator(Accelerator):
         self.stock = StockSteps(self.run) if isinstance(self.run, ReferenceRun) else None
         self.updates: UpdateLoader | None = None
         self.evaluating: EvalRounds | None = None
-        self.has_more = False
+        #: Whether more batches of an update come, and whether `load_state` has loaded one.
+        self.has_more = self.is_loaded = False
         #: Models that were prepared before the optimizer.
         self.earlier: list[torch.nn.Module] = []
         #: Loaders for evaluation that draw an order.
@@ -149,8 +152,7 @@ class ElasticAccelerator(Accelerator):
         data = ShardedData(self.updates.shard, run.logical_workers, run.seed)
         turns = make_turns(run.logical_workers * len(self.updates))
         schedulers = [part for part in parts if isinstance(part, torch.optim.lr_scheduler.LRScheduler)]
-        handler = self.ddp_handler
-        options = {} if handler is None else handler.to_kwargs()
+        options = find_ddp_options(self.ddp_handler, WHERE)
         *_, self.steps = run.prepare(*self.trained, *self.steppers, *schedulers, turns, **options)
         begin_contexts(run)
         self.feeds = LocalFeeds(run, data)
@@ -161,6 +163,11 @@ class ElasticAccelerator(Accelerator):
     def epochs(self, count: int) -> Iterator[int]:
         """The epochs left of `count`, from where a resumed run stands."""
         if self.stock is None:
+            if self.is_loaded and not self.run.position.epoch:
+                self.run.channel.warn(
+                    f"accelerator.load_state has brought a state, and accelerator.epochs({count}) trains {count} "
+                    "epochs from there: it does not know how many were trained before. Give it those that are left"
+                )
             yield from self.run.epochs(count)
             return
         for epoch in range(count):
@@ -276,32 +283,49 @@ class ElasticAccelerator(Accelerator):
     def save_state(self, output_dir: str | None = None, **options: Any) -> Any:
         if not self.is_elastic:
             return super().save_state(output_dir, **options)
-        contexts, saved = self.run.turns.contexts, None
-        for worker in self.run.local:  # what rank 0 writes is written by worker 0's process, random states by each
-            contexts.enter(worker)
-            show_rank(self.run, worker)
-            saved = super().save_state(output_dir, **options)
-        contexts.exit()
-        self.show_place()
-        return saved
+        folder = self.find_folder("save_state", output_dir)
+        if is_joining(self.run):
+            return folder  # the others have come past this line
+        part = find_part(folder)
+        if self.run.is_main:
+            shutil.rmtree(part, ignore_errors=True)
+        self.run.exchange([])
+        for _ in self.enter_workers():  # what rank 0 writes is written by worker 0's process, random states by each
+            super().save_state(str(part), **options)
+        self.run.exchange([])  # all files are there
+        if self.run.is_main:
+            put_in_place(part, folder)
+        self.run.exchange([])  # and everyone may look for them
+        return folder
 
     def load_state(self, input_dir: str | None = None, **options: Any) -> None:
         if not self.is_elastic:
             super().load_state(input_dir, **options)
             return
-        found = len(list(Path(input_dir or "").glob(STATES)))
-        if found != self.run.logical_workers:
-            raise JobError(
-                f"{input_dir} was saved by {found} ranks, the run has {self.run.logical_workers} logical workers; "
-                f"load it with springtide.init(logical_workers={found or 'N'})"
-            )
+        folder = self.find_folder("load_state", input_dir)
         if self.run.saved is not None:  # the run's own checkpoint is newer
             return
+        check_ranks(folder, self.run.logical_workers)
+        for _ in self.enter_workers():
+            super().load_state(str(folder), **options)
+        self.is_loaded = True
+
+    def find_folder(self, name: str, given: str | None) -> Path:
+        """The folder of a state of all logical workers, which is saved and loaded where no turn is under way."""
+        if given is None or not self.run.prepared or self.run.turns.worker is not None:
+            raise JobError(
+                f"accelerator.{name}({given!r}) in an elastic run: give it a folder, after accelerator.prepare and "
+                "outside `for batch in step:`. What it holds is of all logical workers, and turns are one's own"
+            )
+        return Path(given).expanduser()
+
+    def enter_workers(self) -> Iterator[int]:
+        """The logical workers of this process, each in its random context and shown as the rank it is."""
         contexts = self.run.turns.contexts
         for worker in self.run.local:
             contexts.enter(worker)
             show_rank(self.run, worker)
-            super().load_state(input_dir, **options)
+            yield worker
         contexts.exit()
         self.show_place()
 

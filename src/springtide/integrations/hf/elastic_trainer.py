@@ -21,7 +21,7 @@ from springtide.errors import JobError
 from springtide.integrations.accelerate_data import ShardedData, show_rank
 from springtide.integrations.accelerate_gathers import watch_functions
 from springtide.integrations.callback_memory import CallbackMemory
-from springtide.integrations.frameworks import find_run
+from springtide.integrations.frameworks import find_ddp_options, find_run
 from springtide.integrations.hf import trainer_checks
 from springtide.integrations.hf.eval_shards import EvalShards, GatheredResults
 from springtide.integrations.hf.trainer_memory import TrainerMemory
@@ -34,8 +34,6 @@ from springtide.training.workers.steps import Step
 
 #: In place of a checkpoint's folder, where the run's own checkpoint or another process has brought the state.
 BROUGHT_BY_RUN = "springtide"
-#: DDP's options that the run has; others must have DDP's own defaults.
-DDP_OPTIONS = ("find_unused_parameters", "broadcast_buffers")
 #: After so many steps what `compute_loss` has logged is written, if nothing else asks for it.
 NOTED_STEPS = 100
 
@@ -112,6 +110,7 @@ class ElasticTrainer(Trainer):
         trainer_checks.check_environment()
         if self.stock is None:
             self.show_place(args)
+            trainer_checks.place_arguments(args, run.device)
         super().__init__(*given, **named)
         trainer_checks.check_plugins(self.accelerator)
         trainer_checks.check_model(self.model)
@@ -174,7 +173,7 @@ class ElasticTrainer(Trainer):
         updates = -(-epochs_steps // self.args.gradient_accumulation_steps)
         turns = make_turns(run.logical_workers * updates)
         parts = (self.model, self.optimizer.optimizer, self.lr_scheduler, turns)
-        *_, self.steps = run.prepare(*parts, **find_ddp_options(self.accelerator.ddp_handler))
+        *_, self.steps = run.prepare(*parts, **find_ddp_options(self.accelerator.ddp_handler, trainer_checks.WHERE))
         self.is_resumed = run.saved is None
         if self.is_resumed:
             run.position = Position(*self.resumed, self.state.global_step)
@@ -289,6 +288,7 @@ class ElasticTrainer(Trainer):
     def take_turns(self, model: torch.nn.Module, update: Update) -> None:
         """Let every logical worker of this process train on its batches of the update."""
         state = self.accelerator.gradient_state
+        self.optimizer.train()  # as `training_step` does; for one with a mode it changes what is all workers'
         try:
             for _ in update.step:
                 worker = update.step.worker
@@ -306,11 +306,11 @@ class ElasticTrainer(Trainer):
             show_rank(self.run)
 
     def add_loss(self, state: dict[str, Any], loss: torch.Tensor) -> None:
-        """Add to a worker's loss that is not logged yet, as the Trainer adds to a rank's."""
-        total = state.setdefault("loss", torch.zeros_like(loss))
+        """Add to a worker's loss that is not logged yet, as the Trainer adds to a rank's: in float32."""
+        total = state.setdefault("loss", torch.zeros((), device=loss.device))
         if self.args.logging_nan_inf_filter and not bool(torch.isfinite(loss)):
             loss = total / (1 + self.state.global_step - self._globalstep_last_logged)
-        state["loss"] = total + loss
+        state["loss"] = (total + loss).to(total.dtype)
 
     def floating_point_ops(self, inputs: Any) -> Any:
         return 0 if isinstance(inputs, UpdateBatch) else super().floating_point_ops(inputs)
@@ -335,7 +335,8 @@ class ElasticTrainer(Trainer):
 
     def store_flos(self) -> None:
         if self.is_elastic and self.run.prepared:
-            self.current_flos = sum(self.pop_everyone("flops", 0.0))
+            everyone = self.pop_everyone("flops", 0.0)
+            self.current_flos = torch.tensor(everyone).sum().item() if len(everyone) > 1 else everyone[0]
         super().store_flos()
 
     def log(self, logs: dict[str, float], *given: Any, **named: Any) -> None:
@@ -377,6 +378,11 @@ class ElasticTrainer(Trainer):
         numbers = {name: float(value) for name, value in history[-1].items() if isinstance(value, int | float)}
         self.run.emit(numbers, self.state.global_step, echo=False)
 
+    def _evaluate(self, *given: Any, skip_scheduler: bool = False, **named: Any) -> Any:
+        if skip_scheduler and self.is_elastic and self.run.saved is not None:
+            return {}  # `eval_on_start`: the run has begun before, and callbacks would count what they have counted
+        return super()._evaluate(*given, skip_scheduler=skip_scheduler, **named)
+
     def evaluation_loop(self, dataloader: Any, *given: Any, **named: Any) -> Any:
         if not self.is_elastic:
             return super().evaluation_loop(dataloader, *given, **named)
@@ -398,7 +404,7 @@ class ElasticTrainer(Trainer):
         own = [super(ElasticTrainer, self)._get_num_items_in_batch([batch], self.args.device) for batch in batches]
         self.round_items = [None if one is None else int(one) for one in own]
         if self.args.average_tokens_across_devices and None not in self.round_items and self.run.logical_workers > 1:
-            everyone = self.run.exchange(self.round_items) if self.run.prepared else [self.round_items]
+            everyone = self.run.exchange(self.round_items)
             self.round_items = [sum(sum(theirs) for theirs in everyone)] * len(own)
         self.round_items.reverse()
 
@@ -461,17 +467,6 @@ class ElasticSeq2SeqTrainer(ElasticTrainer, Seq2SeqTrainer):
 def has_state(run: ElasticRun) -> bool:
     """Whether this process goes on from others, or from a checkpoint of the run's own."""
     return run.settings.joining or (run.checkpoints is not None and bool(run.checkpoints.names()))
-
-
-def find_ddp_options(handler: Any) -> dict[str, Any]:
-    """What the Trainer would tell DDP, if the run can be told it too."""
-    given = handler.to_kwargs()  # those that are not defaults
-    strange = sorted(name for name in given if name not in DDP_OPTIONS)
-    if strange:
-        raise JobError(
-            f"DistributedDataParallel would be told {', '.join(strange)}; an elastic Trainer cannot follow it"
-        )
-    return dict(given)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from transformers.trainer_pt_utils import EvalLoopContainer
 
 from springtide.errors import JobError
 from springtide.integrations.accelerate_data import find_rest
-from springtide.integrations.eval_walk import cut, list_walked, walk_parts
+from springtide.integrations.eval_walk import count_rounds, cut, list_walked, walk_parts
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
@@ -47,10 +47,8 @@ class EvalShards:
 
     def exchange(self, results: list[Any]) -> list[Any]:
         """Everyone's results, one per batch, in the order of N ranks."""
-        if not self.run.prepared:
-            return results
         everyone = self.run.exchange(results)
-        counts = self.run.roster.counts
+        counts = count_rounds(self.run)
         rounds = len(self.shard)
         return [
             theirs[number * count + place]

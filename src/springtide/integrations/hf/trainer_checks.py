@@ -11,7 +11,8 @@ import torch
 
 from springtide.errors import JobError
 from springtide.integrations.callback_sources import steps_optimizer
-from springtide.integrations.frameworks import check_state, check_versions
+from springtide.integrations.frameworks import check_state, check_versions, choose_shown
+from springtide.training.determinism import cuda
 
 #: Versions of what a trainer or a model may be derived from, whether an adapter of ours names it or the script.
 TRIED_TRL = {"trl": ("1.16.0",)}
@@ -82,6 +83,20 @@ def check_arguments(args: Any) -> None:
             "per rank; use 'random', 'sequential' or 'group_by_length'"
         )
     check_accelerator(args.accelerator_config)
+
+
+def place_arguments(args: Any, own: torch.device) -> None:
+    """Let arguments that have found several GPUs know of the process's own only, as a rank's do."""
+    place = choose_shown(args.device, own)
+    if place.type != "cuda":
+        return
+    cuda.make_current(place)
+    vars(args).update(_setup_devices=place, _n_gpu=1)
+    if args.n_gpu != 1 or args.device != place:
+        raise JobError(
+            f"TrainingArguments has {args.n_gpu} GPUs and trains on {args.device}, this process holds {place}: batches "
+            f"would be larger than a rank's. Let it see one: CUDA_VISIBLE_DEVICES={place.index or 0}"
+        )
 
 
 def check_environment() -> None:

@@ -1,7 +1,8 @@
 """What a Trainer knows between two steps, kept in checkpoints and handed to processes that join.
 
-TrainerState, its flags, counts of the loss that is not logged yet, and the state of callbacks that can export it. All
-of it is the same on every process.
+TrainerState, counts of the loss that is not logged yet, and the state of callbacks that can export it. All of it is the
+same on every process. The flags of the Trainer's control are not in it: those of a step are cleared where the next
+begins, and a Trainer that is told to stop leaves its loop before the boundary at which anything is kept.
 """
 
 import dataclasses
@@ -24,7 +25,7 @@ class TrainerMemory:
         self.trainer = trainer
 
     def list_callbacks(self) -> list[Any]:
-        """The callbacks whose state can be exported, and the flags."""
+        """The callbacks whose state can be exported, and the control, which exports none."""
         trainer = self.trainer
         return [
             one for one in (*trainer.callback_handler.callbacks, trainer.control) if isinstance(one, ExportableState)

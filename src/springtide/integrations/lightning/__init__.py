@@ -3,14 +3,19 @@
 `springtide_find_unused_parameters_true` is the strategy that tells DDP so. For Fabric: `Fabric(strategy="springtide")`.
 """
 
-from springtide.integrations.frameworks import check_versions
+from functools import partial
+
+from springtide.integrations.frameworks import check_versions, choose_gpus
+from springtide.training.run import Run, when_begun
 
 #: Versions whose insides the adapter was written against and tested with.
 TRIED = {"lightning": ("2.6.6",)}
 
 check_versions(TRIED)
 
+from lightning.fabric.accelerators import CUDAAccelerator as FabricCUDAAccelerator  # noqa: E402
 from lightning.fabric.strategies import STRATEGY_REGISTRY  # noqa: E402 - only a version that was tried
+from lightning.pytorch.accelerators import CUDAAccelerator  # noqa: E402
 from lightning.pytorch.strategies import StrategyRegistry  # noqa: E402
 
 from springtide.integrations.lightning.elastic_fabric import make_fabric_strategy  # noqa: E402
@@ -18,7 +23,16 @@ from springtide.integrations.lightning.elastic_strategy import make_strategy  # 
 
 __all__ = ["make_fabric_strategy", "make_strategy"]
 
+
+def show_own_gpu(run: Run) -> None:
+    """Let `devices=4`, which is the number of ranks, ask for the one GPU that this process holds, where it has one."""
+    if run.device.type == "cuda":
+        for accelerator in (CUDAAccelerator, FabricCUDAAccelerator):
+            accelerator.parse_devices = staticmethod(partial(choose_gpus, own=run.device))
+
+
 NAMES = {"springtide": {}, "springtide_find_unused_parameters_true": {"find_unused_parameters": True}}
 for name, options in NAMES.items():
     StrategyRegistry.register(name, make_strategy, description="springtide's logical workers", **options)
     STRATEGY_REGISTRY.register(name, make_fabric_strategy, description="springtide's logical workers", **options)
+when_begun(show_own_gpu)

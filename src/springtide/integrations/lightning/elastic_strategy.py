@@ -21,7 +21,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from springtide.errors import JobError
 from springtide.integrations.callback_memory import CallbackMemory
-from springtide.integrations.frameworks import find_run
+from springtide.integrations.frameworks import choose_root, find_run
 from springtide.integrations.lightning.gradient_clearing import GradientClearing
 from springtide.integrations.lightning.lightning_checks import (
     check_callbacks,
@@ -92,8 +92,8 @@ class RankMixin:
 
     @property
     def root_device(self) -> torch.device:
-        """The one device that a process sees."""
-        return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+        """The GPU that the process holds, or what else the Trainer was told to use."""
+        return choose_root(self.parallel_devices or (), self.run.device)
 
     @property
     def is_distributed(self) -> bool:

@@ -4,7 +4,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import ModelCheckpoint, Timer
 from lightning.pytorch.loops.loop import _Loop
 from lightning.pytorch.trainer import call
 
@@ -23,9 +23,15 @@ class LoopMemory:
         data = self.trainer.datamodule
         return {
             "loops": self.trainer.fit_loop.state_dict(),
-            "callbacks": call._call_callbacks_state_dict(self.trainer),
+            "callbacks": self.find_states(),
             "data": {} if data is None else data.state_dict(),
         }
+
+    def find_states(self) -> dict[str, Any]:
+        """What callbacks export; but not a Timer's time, which passes in turns too and is each process's own."""
+        timed = {one.state_key for one in self.trainer.callbacks if isinstance(one, Timer)}
+        states = call._call_callbacks_state_dict(self.trainer)
+        return {key: state for key, state in states.items() if key not in timed}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Let the loops stand there: before they run as restarted ones, later as those that they are."""

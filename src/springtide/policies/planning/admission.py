@@ -23,7 +23,7 @@ from springtide.policies.planning import filling
 from springtide.policies.planning.best_effort import USAGE, write_usage
 from springtide.policies.planning.drafts import Caution, Draft, Seating
 from springtide.policies.planning.filling import Ints
-from springtide.policies.planning.open_answers import THRIFT, next_change_s, replan
+from springtide.policies.planning.open_answers import THRIFT, next_change_s, replan, rescue
 from springtide.policies.planning.plan_table import PlanTable, active_rows, copy_plans, open_table, rows_but
 from springtide.policies.planning.reservations import reserve
 from springtide.policies.planning.seats import (
@@ -48,6 +48,8 @@ def decide_firmly(now_s: float, snapshot: Snapshot, propose: Propose) -> Decisio
         seating: Seating | None = replace(tried, clears=False)
         while seating is not None:
             table = open_table(now_s, snapshot)
+            if len(table.late) and caution.admits:
+                rescue(table)
             draft = propose(table, snapshot, caution)
             draft.seating = seating
             if caution is Caution.AFRESH and not replan(table):
@@ -238,7 +240,7 @@ def _changed_promises(table: PlanTable, draft: Draft, names: Sequence[JobId], ro
 
 
 def _settle_moves(table: PlanTable, placement: Placement, decision: Decision) -> Decision | None:
-    """The decision with the pauses of moved jobs in their plans; None if one of them would then be late."""
+    """The decision with the pauses of moved jobs in their plans; None if that would make one of them late."""
     moved = [job_id for job_id in placement.moved if job_id in table.rows]
     if not moved:
         return decision
@@ -247,7 +249,9 @@ def _settle_moves(table: PlanTable, placement: Placement, decision: Decision) ->
         row, view = table.rows[job_id], table.views[job_id]
         ready_s = table.columns.ready[row]
         table.columns.ready[row] = view.job.overhead.resumes_s(table.now_s, view.share, False, ready_s)
-        if not filling.replan_paused(table.capacity, table.columns, row):
+        if row in table.late:
+            filling.replan_late(table.capacity, table.columns, row)
+        elif not filling.replan_paused(table.capacity, table.columns, row):
             return None
         promises[job_id] = Promise(view.job.deadline_s, table.plan(row))
     return replace(decision, promises=promises)

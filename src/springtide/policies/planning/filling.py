@@ -3,8 +3,8 @@
 A job's plan is a share for each stretch of time. `fill` finds the smallest level j such that holding
 min(j, free(t)) devices, rescale pauses included, finishes the work by the deadline. Free capacity is a step function
 (times, free); plans are subtracted from it. All of it works on plain arrays, one row per job, so that numba can compile
-it (`compilation`); until then the same functions run as Python and give the same floats. The kernels of `free_devices`
-and `plan_reading` are compiled with those here, and used from here.
+it (`compilation`); until then the same functions run as Python and give the same floats. The kernels of `plan_making`,
+`free_devices` and `plan_reading` are compiled with those here, and used from here.
 """
 
 from math import inf
@@ -27,162 +27,33 @@ from springtide.policies.planning.free_devices import join_equals as join_equals
 from springtide.policies.planning.free_devices import occupy as occupy
 from springtide.policies.planning.free_devices import occupy_all as occupy_all
 from springtide.policies.planning.free_devices import pass_full as pass_full
+from springtide.policies.planning.plan_making import GUARD_S as GUARD_S
+from springtide.policies.planning.plan_making import HOPE_S as HOPE_S
+from springtide.policies.planning.plan_making import fill as fill
+from springtide.policies.planning.plan_making import fill_late as fill_late
+from springtide.policies.planning.plan_making import keep_in_force as keep_in_force
+from springtide.policies.planning.plan_making import mend as mend
+from springtide.policies.planning.plan_making import replan_late as replan_late
+from springtide.policies.planning.plan_making import store as store
+from springtide.policies.planning.plan_making import walk as walk
+from springtide.policies.planning.plan_reading import can_be_in_time as can_be_in_time
 from springtide.policies.planning.plan_reading import device_seconds as device_seconds
 from springtide.policies.planning.plan_reading import highest_need as highest_need
 from springtide.policies.planning.plan_reading import is_in_force as is_in_force
 from springtide.policies.planning.plan_reading import least_cost as least_cost
 from springtide.policies.planning.plan_reading import level_above as level_above
+from springtide.policies.planning.plan_reading import level_within as level_within
 from springtide.policies.planning.plan_reading import look_ahead as look_ahead
 from springtide.policies.planning.plan_reading import next_end as next_end
+from springtide.policies.planning.plan_reading import planned_peak as planned_peak
+from springtide.policies.planning.plan_reading import projected_end as projected_end
 from springtide.policies.planning.plan_reading import resume as resume
 from springtide.policies.planning.plan_reading import share_now as share_now
 from springtide.policies.planning.plan_reading import shortly_before_end as shortly_before_end
 from springtide.policies.planning.plan_reading import write_changing as write_changing
 from springtide.policies.planning.plan_reading import write_growths as write_growths
 from springtide.policies.planning.plan_reading import write_outlooks as write_outlooks
-
-# Devices stay planned this much longer than computed. It is half the tolerance within which a deadline is met, so that
-# a plan whose computed end is the deadline itself is in time.
-GUARD_S = 5e-7
-HOPE_S = 1.0  # a level that misses a deadline by this much at its best is not tried
-
-
-@kernel
-def walk(
-    capacity: Capacity,
-    columns: JobColumns,
-    job: int,
-    cap: int,
-    reserve: float,
-    limit: float,
-    times: Floats,
-    shares: Ints,
-) -> tuple[float, float, int, int]:
-    """Hold the largest level <= min(level `cap`, free) at all times.
-
-    `reserve` is extra work whose time is held after the finish. Returns (finish, held until, segments up to there,
-    segments up to the finish); the first two are infinite if the work never ends, or after more than MAX_SEGMENTS
-    changes. Where they are beyond `limit`, they may be infinite too: nobody looks further.
-    """
-    # Invariant at entry k: `work` is what is left at bounds[k] after holding the shares written so far, no step is made
-    # before `ready`, and the segments written are what is held up to bounds[k].
-    free, size = capacity.free, capacity.size[0]
-    bounds = capacity.times
-    share = columns.share[job]
-    ready = columns.ready[job]
-    work = columns.work[job]
-    finish = inf
-    count = short = 0
-    level = -1
-    least, stop = columns.shares[job, 0], find(bounds, size, limit) + 1
-    full = pass_full(capacity, least, stop)
-    if full > 0:  # as the loop would find it, entry by entry
-        times[0], shares[0] = bounds[0], 0
-        share, count = 0, 1
-    k = full - 1
-    while k + 1 < stop:
-        k += 1
-        # who holds nothing passes over all that is too little for it at once: most of the way to a start that is far
-        while share == 0 and 0 < k < stop and free[k] < least:
-            k += 1
-        if k == stop:
-            break
-        start_s = bounds[k]
-        if start_s > limit:
-            break
-        end_s = bounds[k + 1] if k + 1 < size else inf
-        before, level = level, cap
-        while level >= 0 and columns.shares[job, level] > free[k]:
-            level -= 1
-        held = columns.shares[job, level] if level >= 0 else 0
-        # two plans that touch may overlap by the guard of one, or by rounding; that interrupts no one
-        if held < share and k > 0 and end_s - start_s <= GUARD_S:
-            level, held = before, share
-        # a share that stays costs no pause, however often the free devices around it change; the first entry is written
-        # even so: a plan says what is held from now on
-        if held != share or k == 0:
-            if held != share and held > 0:
-                ready = resume(columns, job, level, share, start_s, ready)
-            share = held
-            if count == MAX_SEGMENTS:
-                break  # too many changes: infinite, as if the work never ended
-            times[count], shares[count] = start_s, held
-            count += 1
-        if held == 0:
-            continue
-        begin = max(start_s, ready)
-        if begin >= end_s:
-            continue  # all of this entry is pause
-        rate = columns.rates[job, level]
-        if level == cap and begin == start_s and finish == inf:
-            # all it may have, as long as it is there: no more than its work changes until that is about to end
-            while k + 1 < stop and free[k + 1] >= held and work > rate * (end_s - start_s + 2.0 * GUARD_S):
-                work -= rate * (end_s - start_s)
-                k += 1
-                start_s, end_s = end_s, bounds[k + 1] if k + 1 < size else inf
-            begin = start_s
-        # the finish is taken once, where the work itself ends; the walk goes on through the reserve, which may end some
-        # entries later and at other shares. `short` is where a plan without a reserve may be cut off.
-        if finish == inf and begin + work / rate <= end_s:
-            finish, short = begin + work / rate, count
-        if finish < inf and begin + (work + reserve) / rate <= end_s:
-            return finish, begin + (work + reserve) / rate + GUARD_S, count, short
-        work -= rate * (end_s - begin)
-    return finish, inf, count, short
-
-
-@kernel
-def store(columns: JobColumns, job: int, finish: float, held: float, count: int, times: Floats, shares: Ints) -> None:
-    """Make what `walk` wrote the plan of a job.
-
-    Where that is the plan in force but for a rounding, it is the plan in force: computed anew at each decision, ends
-    would differ by their last digits, and with them all that begins when these devices come free.
-    """
-    columns.touched[job] = 1
-    columns.finish[job] = finish
-    columns.held[job] = held
-    columns.segment_count[job] = count
-    for s in range(count):
-        columns.segment_times[job, s] = times[s]
-        columns.segment_shares[job, s] = shares[s]
-    if count and is_in_force(columns, job, times[0], GUARD_S):
-        columns.finish[job] = columns.old_times[job, MAX_SEGMENTS]
-        columns.held[job] = columns.old_times[job, MAX_SEGMENTS + 1]
-        columns.segment_count[job] = columns.old_shares[job, MAX_SEGMENTS]
-        for s in range(columns.segment_count[job]):
-            columns.segment_times[job, s] = columns.old_times[job, s]
-            columns.segment_shares[job, s] = columns.old_shares[job, s]
-
-
-def keep_in_force(columns: JobColumns, rows: Ints) -> None:
-    """Note the plans of these jobs as those in force; the others have none. Whole columns are copied fastest."""
-    columns.old_times[:, :MAX_SEGMENTS] = columns.segment_times
-    columns.old_times[:, MAX_SEGMENTS], columns.old_times[:, MAX_SEGMENTS + 1] = columns.finish, columns.held
-    columns.old_shares[:, :MAX_SEGMENTS] = columns.segment_shares
-    columns.old_shares[:, MAX_SEGMENTS] = 0
-    columns.old_shares[rows, MAX_SEGMENTS] = columns.segment_count[rows]
-
-
-@kernel
-def fill(capacity: Capacity, columns: JobColumns, job: int, lowest: int) -> bool:
-    """Plan a job at the smallest level from `lowest` on that meets its deadline, with a reserve if one can be had.
-
-    The reserve is the work lost in one pause at the level's share: a forced move never makes the job late.
-    """
-    times = np.zeros(MAX_SEGMENTS)
-    shares = np.zeros(MAX_SEGMENTS, np.int64)
-    limit = columns.deadline[job] + GUARD_S
-    for cap in range(lowest, columns.level_count[job]):
-        if capacity.times[0] + columns.work[job] / columns.rates[job, cap] > limit + HOPE_S:
-            continue  # late even if all devices were free
-        reserve = columns.pauses[job, cap] * columns.rates[job, cap]
-        finish, held, count, short = walk(capacity, columns, job, cap, reserve, limit, times, shares)
-        if held > limit or held == inf:
-            held, count = finish + GUARD_S, short
-        if held <= limit:
-            store(columns, job, finish, held, count, times, shares)
-            return True
-    return False
+from springtide.policies.planning.plan_reading import write_overruns as write_overruns
 
 
 @kernel
@@ -336,15 +207,15 @@ def shrink(capacity: Capacity, columns: JobColumns, row: int, trial: JobColumns)
 
 @kernel
 def replan_paused(capacity: Capacity, columns: JobColumns, row: int) -> bool:
-    """Plan a job again at the highest share of its plan, after a pause that the plan did not have; in time or not."""
+    """Plan a job again at the highest share of its plan, after a pause that the plan did not have; in time or not.
+
+    It is moved as it is: a plan that holds more from now on would not be followed.
+    """
     occupy(capacity, columns, row, -1)
-    peak = 0
-    for s in range(columns.segment_count[row]):
-        peak = max(peak, columns.segment_shares[row, s])
-    level = 0
-    while level + 1 < columns.level_count[row] and columns.shares[row, level] < peak:
-        level += 1
-    kept = fill(capacity, columns, row, level)
+    kept = fill(capacity, columns, row, planned_peak(columns, row))
+    if kept and share_now(columns, row, capacity.times[0]) != columns.share[row]:
+        kept = fill(capacity, columns, row, level_within(columns, row, columns.share[row]))
+        kept = kept and share_now(columns, row, capacity.times[0]) == columns.share[row]
     occupy(capacity, columns, row, 1)
     return kept
 

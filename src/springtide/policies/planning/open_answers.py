@@ -66,7 +66,7 @@ def plan_together(table: PlanTable, candidates: Ints, enough: int) -> Ints | Non
 
     None too if no more candidates are kept than are `enough` and not all of them are: it is left as soon as that shows.
     """
-    everyone = active_rows(table)
+    everyone = timely_rows(table)
     promised = np.setdiff1d(everyone, candidates, assume_unique=True)
     columns = copy_columns(table.columns)
     most = max(1, len(candidates) - enough - 1)  # one that is missing may be made up for, see below
@@ -86,11 +86,11 @@ def plan_together(table: PlanTable, candidates: Ints, enough: int) -> Ints | Non
 
 
 def replan(table: PlanTable) -> bool:
-    """Plan all jobs anew by deadline, or change nothing if one of them would be late.
+    """Plan all jobs anew by deadline, those aside that are late; or change nothing if another would be.
 
     Filling by deadline is greedy: a job that finds no room may find it when it goes first, and the others still fit.
     """
-    rows = active_rows(table)
+    rows = timely_rows(table)
     order = order_by_deadline(table, rows)
     kept = copy_columns(table.columns)
     for _ in range(ORDERS):
@@ -103,6 +103,23 @@ def replan(table: PlanTable) -> bool:
         order = np.concatenate([order[planned : planned + 1], order[:planned], order[planned + 1 :]])
     table.columns = kept
     return False
+
+
+def rescue(table: PlanTable) -> None:
+    """Plan all jobs again where one that would be late beside the others could be in time that way."""
+    late = table.late
+    is_hopeless = [not filling.can_be_in_time(table.columns, row, table.now_s) for row in late.tolist()]
+    if all(is_hopeless):
+        return
+    table.late = late[is_hopeless]
+    if not replan(table):
+        table.late = late
+
+
+def timely_rows(table: PlanTable) -> Ints:
+    """The rows in use of jobs that are planned to be in time; the others do not take part in planning again."""
+    rows = active_rows(table)
+    return rows[~np.isin(rows, table.late)] if len(table.late) else rows
 
 
 def order_by_deadline(table: PlanTable, rows: Ints) -> Ints:

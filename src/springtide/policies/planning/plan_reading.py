@@ -186,3 +186,84 @@ def highest_need(spans: Floats, needs: Floats, ends: Floats, costs: Floats, span
         total += need
         highest = max(highest, total / max(end_s, span_s))
     return highest
+
+
+@kernel
+def planned_peak(columns: JobColumns, row: int) -> int:
+    """The level of the highest share of a plan."""
+    peak = 0
+    for s in range(columns.segment_count[row]):
+        peak = max(peak, columns.segment_shares[row, s])
+    level = 0
+    while level + 1 < columns.level_count[row] and columns.shares[row, level] < peak:
+        level += 1
+    return level
+
+
+@kernel
+def level_within(columns: JobColumns, job: int, share: int) -> int:
+    """The highest level within a share; the lowest of all if none is."""
+    level = columns.level_count[job] - 1
+    while level > 0 and columns.shares[job, level] > share:
+        level -= 1
+    return int(level)
+
+
+@kernel
+def projected_end(columns: JobColumns, job: int, now_s: float) -> float:
+    """When the work of a job ends if its plan is followed from now on, pauses included, however long that takes."""
+    share, ready, work = columns.share[job], columns.ready[job], columns.work[job]
+    count = columns.segment_count[job]
+    for s in range(count):
+        end_s = columns.segment_times[job, s + 1] if s + 1 < count else inf
+        if end_s <= now_s:
+            continue
+        start_s = max(columns.segment_times[job, s], now_s)
+        held = columns.segment_shares[job, s]
+        level = level_within(columns, job, held)
+        if held != share and held > 0:
+            ready = resume(columns, job, level, share, start_s, ready)
+        share = held
+        begin = max(start_s, ready)
+        if held == 0 or begin >= end_s:
+            continue
+        rate = columns.rates[job, level]
+        if begin + work / rate <= end_s:
+            return float(begin + work / rate)
+        work -= rate * (end_s - begin)
+    return inf
+
+
+@kernel
+def write_overruns(
+    columns: JobColumns, rows: Ints, now_s: float, guard_s: float, overruns: Ints, doubts_s: Floats
+) -> int:
+    """The jobs that their plans make late, or that need their devices longer than planned, into `overruns`; how many.
+
+    A job that was planned late may be in time by now. `doubts_s` says until when each of the others follows its plan
+    for sure: as long as nothing else is seen of a job, no other end is to be expected.
+    """
+    found = 0
+    for row in rows:
+        is_late = columns.finish[row] > columns.deadline[row] + guard_s
+        if is_late or projected_end(columns, row, now_s) > columns.held[row] + guard_s:
+            overruns[found] = row
+            found += 1
+        elif share_now(columns, row, now_s) == columns.share[row]:
+            doubts_s[row] = columns.held[row]
+            for s in range(columns.segment_count[row] - 1, -1, -1):
+                if columns.segment_times[row, s] > now_s:
+                    doubts_s[row] = columns.segment_times[row, s]
+    return found
+
+
+@kernel
+def can_be_in_time(columns: JobColumns, row: int, now_s: float) -> bool:
+    """Whether a job would meet its deadline if all devices were its own."""
+    for level in range(columns.level_count[row]):
+        ready = max(now_s, columns.ready[row])
+        if columns.shares[row, level] != columns.share[row]:
+            ready = resume(columns, row, level, columns.share[row], now_s, ready)
+        if ready + columns.work[row] / columns.rates[row, level] <= columns.deadline[row]:
+            return True
+    return False

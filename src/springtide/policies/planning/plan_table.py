@@ -22,6 +22,11 @@ FEW_ROWS = 6  # rows that are written or read one by one faster than together
 OFFERED, PENDING, WAITLISTED = Status.OFFERED, Status.PENDING, Status.WAITLISTED
 
 
+def list_none() -> Ints:
+    """No rows."""
+    return np.zeros(0, np.int64)
+
+
 @dataclass(slots=True)
 class JobRoster:
     """The jobs of a Snapshot by what is to be done with them, each kind in order of arrival."""
@@ -35,7 +40,10 @@ class JobRoster:
 
 @dataclass(slots=True)
 class PlanTable:
-    """Rows of columns by job id. `base_*` hold progress as last seen, from which `columns.work` is settled to now."""
+    """Rows of columns by job id. `base_*` hold progress as last seen, from which `columns.work` is settled to now.
+
+    Up to `doubts_s` a job follows its plan if nothing else is seen of it.
+    """
 
     now_s: float
     devices: int
@@ -46,10 +54,13 @@ class PlanTable:
     base_work: Floats
     base_rate: Floats
     base_since: Floats
+    doubts_s: Floats
     capacity: Capacity
     trial: JobColumns
     certificate: Certificate | None = None  # of the last plans that were checked
     offered: tuple[Plan, ...] = ()  # reservations of open offers: fixed, and gone when the offers are
+    # rows of promised jobs that cannot be in time beside the others: all others are planned first
+    late: Ints = field(default_factory=list_none)
     roster: JobRoster = field(default_factory=JobRoster)
     in_force: dict[JobId, Plan] = field(default_factory=dict)  # the plans that were promised, as they were last seen
 
@@ -99,6 +110,7 @@ class PlanTable:
         self.base_since[row] = max(progress.since_s, progress.paused_until_s)
         self.columns.ready[row] = progress.paused_until_s
         self.columns.share[row] = view.share
+        self.doubts_s[row] = -inf
         if view.promise is not None:
             self.in_force[view.job.id] = view.promise.plan
             write_plan(self.columns, row, view.promise.plan)
@@ -167,6 +179,7 @@ class PlanTable:
         self.base_work = np.concatenate([self.base_work, np.zeros(jobs - size)])
         self.base_rate = np.concatenate([self.base_rate, np.zeros(jobs - size)])
         self.base_since = np.concatenate([self.base_since, np.zeros(jobs - size)])
+        self.doubts_s = np.concatenate([self.doubts_s, np.zeros(jobs - size)])
         self.spare_rows[:0] = range(jobs - 1, size - 1, -1)
         capacity = filling.empty_capacity(jobs + len(self.roster.offered), self.now_s, self.devices)
         used = int(self.capacity.size[0])
@@ -248,11 +261,34 @@ def open_table(now_s: float, snapshot: Snapshot) -> PlanTable:
     table.columns = old._replace(
         old_times=np.empty(old.old_times.shape), old_shares=np.empty(old.old_shares.shape, np.int64)
     )
-    filling.keep_in_force(table.columns, active_rows(table))
+    rows = active_rows(table)
+    filling.keep_in_force(table.columns, rows)
     table.offered = tuple(view.promise.plan for view in roster.offered.values() if view.promise is not None)
     table.capacity = free_capacity(table)
-    filling.occupy_all(table.capacity, table.columns, active_rows(table))
+    overruns = find_overruns(table, rows)
+    filling.occupy_all(table.capacity, table.columns, np.setdiff1d(rows, overruns) if len(overruns) else rows)
+    if len(overruns):
+        mend_overruns(table, overruns)
     return table
+
+
+def find_overruns(table: PlanTable, rows: Ints) -> Ints:
+    """The jobs whose plans do not do: they need their devices longer than planned, or are planned to be late.
+
+    With speeds and work as they were stated there are none.
+    """
+    doubtful = rows[table.doubts_s[rows] <= table.now_s]
+    overruns = np.empty(len(doubtful), np.int64)
+    found = filling.write_overruns(table.columns, doubtful, table.now_s, filling.GUARD_S, overruns, table.doubts_s)
+    return overruns[:found]
+
+
+def mend_overruns(table: PlanTable, overruns: Ints) -> None:
+    """Plan these jobs again, the most urgent first, on what the plans of all others leave: nobody pays for them."""
+    order = overruns[np.argsort(table.columns.deadline[overruns], kind="stable")]
+    is_late = np.zeros(len(order), np.int64)
+    filling.mend(table.capacity, table.columns, order, is_late)
+    table.late = order[is_late > 0]
 
 
 def call_roll(snapshot: Snapshot) -> JobRoster:
@@ -289,11 +325,12 @@ def _holds_its_peak(now_s: float, view: JobView) -> bool:
 
 
 def free_capacity(table: PlanTable) -> Capacity:
-    """All devices from now on, but for those that open offers reserve."""
+    """All devices from now on, but for those that open offers reserve and those planned for jobs that will be late."""
     rows = len(table.columns.deadline) + len(table.roster.offered)  # more of these may be reserved for later
     capacity = filling.empty_capacity(rows, table.now_s, table.devices)
     for plan in table.offered:
         occupy_plan(table, capacity, plan, 1)
+    filling.occupy_all(capacity, table.columns, table.late)
     return capacity
 
 
@@ -316,6 +353,7 @@ def new_table(now_s: float, snapshot: Snapshot) -> PlanTable:
         np.zeros(size),
         np.zeros(size),
         np.zeros(size),
+        np.zeros(size),
         filling.empty_capacity(size, now_s, snapshot.cluster.total),
         filling.empty_columns(1, levels),
     )
@@ -333,6 +371,7 @@ def copy_table(table: PlanTable, now_s: float) -> PlanTable:
         table.base_work.copy(),
         table.base_rate.copy(),
         table.base_since.copy(),
+        table.doubts_s.copy(),
         table.capacity,
         table.trial,
         table.certificate,

@@ -5,7 +5,7 @@ threads, on oneDNN and on the instruction set, which stand for device types ther
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,4 +123,15 @@ def check_instructions() -> None:
         raise NondeterminismError(
             f"level D2 needs AVX2 kernels, but this process already uses {found}; call springtide.init before any "
             f"other torch operation, or start with {wanted}"
+        )
+
+
+def keep(switches: Switches | None, level: str, warn: Callable[[str], None]) -> None:
+    """Restore the settings that the level requires where the script has changed them, and say so."""
+    changed = [] if switches is None else find_changed(switches)
+    if switches is not None and changed:
+        set_backends(switches)
+        warn(
+            f"the script has changed {', '.join(changed)} after springtide.init; level {level} requires the "
+            "values set there, so they were restored"
         )

@@ -4,6 +4,7 @@ Its processes open a group, compare what they were given and plan the reduction 
 `rescale`.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from springtide.errors import JobError
@@ -13,6 +14,7 @@ from springtide.training.group.rosters import Roster
 from springtide.training.reduction import gloo_order
 from springtide.training.state.common_parts import check_parts_alike
 from springtide.training.workers.model_gradients import Place
+from springtide.training.workers.shards import Seat
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
@@ -48,11 +50,35 @@ def open_own(run: "ElasticRun") -> Group | None:
     return open_group(run.backend, run.store, run.rank, size, str(run.generation), timeout_s)
 
 
+def is_joining(run: "ElasticRun") -> bool:
+    """Whether this process is on its way into a run that goes on: the others take steps, and meet it in its first.
+
+    Until then it is alone with what it gathers, as in the lines before the loop that a resume goes through too.
+    """
+    return run.settings.joining and not run.entered
+
+
+def find_seat(run: "ElasticRun") -> Seat:
+    """Which of how many processes this one is now."""
+    return Seat(0, 1) if is_joining(run) else Seat(run.rank, len(run.roster.names))
+
+
+def refuse_early(run: "ElasticRun", what: str, *_: object) -> None:
+    """Refuse, in a process that joins, what takes all processes at once."""
+    if is_joining(run):
+        raise JobError(
+            f"{what} was called between run.prepare and the loop, by a process that joins: it takes all processes, and "
+            "the others are in a step. Call it in the loop"
+        )
+
+
 def place_shards(run: "ElasticRun", sharding: "ModelSharding") -> None:
     """Lie on the processes of the roster; at the start, with rank 0's weights."""
     if sharding.pending is None:
         sharding.cut(run.rank, len(run.roster.names), None if run.settings.joining else run.group)
     sharding.place(run.group, run.rank)
+    if is_joining(run):
+        run.models[0].register_forward_pre_hook(partial(refuse_early, run, "a sharded model"), prepend=True)
 
 
 def choose_rings(run: "ElasticRun") -> bool:

@@ -2,15 +2,18 @@
 
 A process that fails, or ends before its run has, leaves its reason in the store. Each of its peers looks there now and
 then, from a thread of its own: in a collective that the failed process will never join, nothing else would wake it. A
-process whose run is over says so there too, and is told if another goes on: all must end after the same step.
+process whose run is over says so there too, and is told if another goes on: all must end after the same step. So does
+one that waits in a call of the script (`run.mean`): a process that has gone on without that call ends the run.
 """
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from types import TracebackType
 
 import torch.distributed as dist
@@ -20,6 +23,7 @@ from springtide.errors import JobError, PeerLostError
 FAILED_KEY = "failed"
 ENDED_KEY = "ended"
 GOING_ON_KEY = "going on"
+ASKING_KEY = "asking"
 POLL_S = 0.5
 END_POLL_S, LONGEST_END_POLL_S = 0.005, 0.2
 #: A peer ends only so long after the failed process, which is to be the first that anybody sees.
@@ -33,13 +37,23 @@ class Peers:
     """This process's word to the others, and its ear for theirs."""
 
     def __init__(
-        self, store: dist.Store, name: str, is_over: Callable[[], bool], find_awaited: Callable[[], int] = lambda: -1
+        self,
+        store: dist.Store,
+        name: str,
+        is_over: Callable[[], bool],
+        find_awaited: Callable[[], int] = lambda: -1,
+        find_generation: Callable[[], int] = lambda: 0,
     ) -> None:
         self.store = store
         self.name = name
         self.is_over = is_over
         #: How far the others must come for what is under way here, in half steps; -1 if nobody is waited for.
         self.find_awaited = find_awaited
+        #: Calls of the script that all processes make together: how many in which generation, and since when one waits,
+        #: after how many half steps.
+        self.find_generation = find_generation
+        self.asked: Counter[int] = Counter()
+        self.asking: tuple[float, int] | None = None
         self.told = False
         self.previous = sys.excepthook
         sys.excepthook = self.on_error
@@ -92,6 +106,11 @@ class Peers:
                 self.end(*first)
                 return
             self.tell_going_on()
+            self.tell_asking()
+            if said := self.find_asking(self.find_awaited()):
+                self.on_error(JobError, JobError(said), None)
+                sys.stderr.flush()
+                os._exit(JobError.exit_code)
 
     def end(self, name: str, reason: str) -> None:
         """End this process after a moment, for whatever it waits for will not come."""
@@ -100,6 +119,42 @@ class Peers:
             return
         self.say_why(name, reason)
         os._exit(PeerLostError.exit_code)
+
+    @contextlib.contextmanager
+    def ask(self, reached: int) -> Iterator[None]:
+        """Make a call of the script's that all processes make together, after so many half steps."""
+        self.asked[self.find_generation()] += 1
+        self.asking = time.monotonic(), reached
+        try:
+            yield
+        finally:
+            self.asking = None
+
+    def tell_asking(self) -> None:
+        """Leave word of a call of the script's that waits for others for long."""
+        asking, generation = self.asking, self.find_generation()
+        if asking is None or time.monotonic() - asking[0] < POLL_S:
+            return
+        with contextlib.suppress(*STORE_ERRORS):
+            self.store.set(ASKING_KEY, f"{self.name}\n{generation}\n{self.asked[generation]}\n{asking[1]}")
+
+    def find_asking(self, awaited: int) -> str:
+        """What is wrong, if another waits in a call that this process has not made, and has gone on without."""
+        try:
+            if awaited < 0 or not self.store.check([ASKING_KEY]):
+                return ""
+            name, *numbers = self.store.get(ASKING_KEY).decode().split("\n")
+        except STORE_ERRORS:
+            return ""
+        generation, count, reached = map(int, numbers)
+        has_gone_on = awaited > reached and self.asked[generation] < count
+        if name == self.name or generation != self.find_generation() or not has_gone_on:
+            return ""
+        return (
+            f"{name} waits in run.mean, run.sum or shard.gather after step {(reached + 1) // 2}, and {self.name} has "
+            "gone on without that call, which all processes make together. Call it on every process, not under "
+            "`if run.is_main:`, and print what it gives there"
+        )
 
     def end_together(self, reached: int, meeting: str, size: int, timeout_s: float) -> None:
         """Wait until all processes have ended their run; refuse the end if one of them goes on.
@@ -112,6 +167,8 @@ class Peers:
         while count < size:
             if self.store.check([GOING_ON_KEY]):
                 raise JobError(self.store.get(GOING_ON_KEY).decode())
+            if said := self.find_asking(reached + 1):
+                raise JobError(said)
             if time.monotonic() > until_s:
                 raise PeerLostError(f"{self.name} ended its run, and another process did not within {timeout_s:g} s")
             time.sleep(wait_s)

@@ -7,17 +7,21 @@ several processes those are walks that follow a comparison of their states, the 
 """
 
 import time
+import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from springtide.errors import JobError
 from springtide.training.state.divergence import line_up, number_state
-from springtide.training.state.script.loose_buffers import LooseBuffers, look_at_loose
+from springtide.training.state.script.loose_tensors import LooseTensors, look_at_loose
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
 
-#: Walks that are always looked at: the second sees what the first has made, such as an optimizer's state.
+#: Walks that are always looked at: the second sees what the first has made, such as an optimizer's state. So are those
+#: of a run's first epochs: `if epoch >= warm:` begins with something late.
 FIRST = 2
+EPOCHS = 4
 #: One part in so many of the time is spent on looking at those after them.
 PARTS = 600
 #: What each worker's turn may change; an epoch's first turn reads the stream's next beginning.
@@ -27,13 +31,21 @@ OWN = ("buffer", "items", "module", "order", "random")
 class TurnGuard:
     """What the state was before the turns, where they are looked at."""
 
-    def __init__(self) -> None:
+    def __init__(self, warn: Callable[[str], None] = warnings.warn) -> None:
+        self.warn = warn
         self.walks = 0
         self.due_s = 0.0
         self.before: dict[str, int] | None = None
+        #: What the present look has taken so far, with what others have spent on it.
         self.spent_s = 0.0
-        #: Buffers of other modules, in the first walks only: to find them takes a look at all that is alive.
-        self.loose: LooseBuffers | None = None
+        #: What belongs to no model: to find it takes a look at all that is alive.
+        self.loose: LooseTensors | None = None
+
+    def begin_epoch(self, run: "ElasticRun") -> None:
+        """Where one of the first epochs is entered: look at its first walks, if this process has looked before."""
+        if self.walks > 0 and run.position.epoch < EPOCHS:
+            self.walks = 0
+            look_again(run)
 
     def begin(self, run: "ElasticRun") -> None:
         """Before the turns."""
@@ -45,27 +57,45 @@ class TurnGuard:
         is_due = began_s >= self.due_s and (run.group is None or run.compared)
         if self.walks > FIRST and not is_due:
             return
+        if self.walks > FIRST:
+            look_again(run)
         self.before = number_common(run)
-        self.loose = look_at_loose(run.models, run.device) if self.walks <= FIRST else None
-        self.spent_s = time.monotonic() - began_s
+        self.loose = look_at_loose(run.models, run.device)
+        self.spent_s = 0.0
+        self.note(time.monotonic() - began_s)
+
+    def note(self, seconds: float) -> None:
+        """So many seconds were spent on looking; the next look by its time is to be as far as that makes it."""
+        self.spent_s += seconds
+        self.due_s = time.monotonic() + PARTS * self.spent_s
 
     def end(self, run: "ElasticRun") -> None:
-        """After the turns: refuse what they have changed."""
-        if self.before is None:
-            return
+        """After the turns."""
         began_s = time.monotonic()
+        if self.before is not None:
+            self.refuse_changed(run, self.before)
+            self.note(time.monotonic() - began_s)
+        if spent_s := run.memory.take_spent() + run.iterators.take_spent():
+            self.note(spent_s)
+
+    def refuse_changed(self, run: "ElasticRun", before: dict[str, int]) -> None:
+        """Refuse what the turns have changed."""
         after = number_common(run)
-        changed = next((name for name, number in self.before.items() if after.get(name) != number), None)
+        changed = next((name for name, number in before.items() if after.get(name) != number), None)
         if changed is not None:
             raise JobError(
                 f"{changed} was changed inside `for ... in step:`, which runs once for every logical worker of a "
                 "process; change it after that loop, which is once per global step"
             )
         if self.loose is not None:
-            self.loose.refuse_changed(run.device)
+            self.loose.refuse_changed(run.device, self.warn)
             self.loose = None
-        now_s = time.monotonic()
-        self.due_s = now_s + PARTS * (self.spent_s + now_s - began_s)
+
+
+def look_again(run: "ElasticRun") -> None:
+    """Look for what turns hand on in the next ones, too."""
+    run.memory.look_again()
+    run.iterators.look_again()
 
 
 def number_common(run: "ElasticRun") -> dict[str, int]:

@@ -2,17 +2,18 @@
 
 In DDP a hidden state, a bank of features or a counter in `forward` is a rank's own. In a process with several logical
 workers each would find what the one before it has left, and other numbers of processes would give other bits. Looked
-for in the first turns at each place where a script walks a step: variables of `for ... in step:` by its bytecode,
-attributes of modules by what becomes of them. Numbers are nearly always printed, and nothing else: only those are
-refused that gradients depend on. Whoever joins processes that have looked runs the script that they have looked at, and
-need not: reading its code takes longer than all else of a rescale.
+for in the first turns at each place where a script walks a step, and again where the guard of turns looks: variables of
+`for ... in step:` by its bytecode, attributes of modules by what becomes of them. Numbers are nearly always printed,
+and nothing else: only those are refused that gradients depend on. Whoever joins processes that have looked runs the
+script that they have looked at, and need not: reading its code takes longer than all else of a rescale.
 """
 
 import ast
 import inspect
+import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from types import CodeType, FrameType, FunctionType, MappingProxyType
@@ -25,8 +26,16 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from springtide.errors import JobError
 from springtide.training.state.script.flow_values import Names
-from springtide.training.state.script.loop_code import find_left, find_passed_on, find_remembered, read_code
+from springtide.training.state.script.in_place import InPlaceWatch
+from springtide.training.state.script.loop_code import (
+    find_collected,
+    find_left,
+    find_passed_on,
+    find_remembered,
+    read_code,
+)
 from springtide.training.state.script.loop_variables import find_value, is_installed, list_frames, write_plain
+from springtide.training.state.script.loss_flow import makes_of
 from springtide.training.state.script.own_generators import GeneratorWatch
 from springtide.training.state.script.trained_variables import (
     find_counted,
@@ -53,37 +62,55 @@ class TurnMemory:
 
     def __init__(self, warn: Callable[[str], None] = warnings.warn) -> None:
         self.warn = warn
-        #: The places whose first turns have been, and those where they are under way.
+        #: The places whose first turns have been, ever, and since turns were last to be looked at again.
+        self.known: set[str] = set()
         self.over: set[str] = set()
+        #: What looks have taken since that was last asked.
+        self.spent_s = 0.0
+        #: Those where they are under way.
         self.looks: dict[str, TurnLook] = {}
         #: Where the present turn is, if it is looked at.
         self.place: str | None = None
 
     def list_over(self) -> list[str]:
         """The places that have been looked at."""
-        return sorted(self.over)
+        return sorted(self.known)
+
+    def look_again(self) -> None:
+        """Look at the next turns at every place, in which the script may do what it has not done before."""
+        self.over.clear()
+
+    def take_spent(self) -> float:
+        """The seconds that looks have taken since this was last asked."""
+        spent_s, self.spent_s = self.spent_s, 0.0
+        return spent_s
 
     def skip(self, places: Iterable[str]) -> None:
         """Look at nothing there: processes with the same script have."""
-        self.over |= set(places)
+        self.known |= set(places)
+        self.over |= self.known
 
     def begin_turn(self, models: Sequence[torch.nn.Module]) -> None:
         """Before a turn."""
         place = " ".join(name_place(frame.f_code, frame.f_lasti) for frame in list_walking())
         self.place = None if place in self.over else place
         if self.place is not None:
+            began_s = time.monotonic()
             self.looks.setdefault(place, TurnLook(self.warn)).begin_turn(models)
+            self.spent_s += time.monotonic() - began_s
 
     def end_turn(self, models: Sequence[torch.nn.Module], state: Mapping[str, Any] = MappingProxyType({})) -> None:
         """After a turn of a worker with this state of its own: refuse what it hands on to the next."""
         place, self.place = self.place, None
         if place is None:
             return
-        look = self.looks[place]
+        began_s, look = time.monotonic(), self.looks[place]
         look.end_turn(models, state)
         if look.turns == FIRST:
+            self.known.add(place)
             self.over.add(place)
             del self.looks[place]
+        self.spent_s += time.monotonic() - began_s
 
 
 class TurnLook:
@@ -97,7 +124,7 @@ class TurnLook:
         self.before: Attributes = {}
         self.seen: Counter[tuple[str, str]] = Counter()
         self.changes: Counter[tuple[str, str]] = Counter()
-        self.generators = GeneratorWatch()
+        self.generators, self.in_place = GeneratorWatch(), InPlaceWatch()
         #: The variables that gradients depend on, by the code and the place in it of a loop over a step.
         self.trained: dict[tuple[CodeType, int], Names] = {}
         #: What variables that the loop may leave as they are were before a turn, in words, and how many changed them.
@@ -109,13 +136,15 @@ class TurnLook:
         self.attempt(self.note_attributes, models)
         self.attempt(self.note_variables)
         self.attempt(self.generators.begin_turn, models)
+        self.attempt(self.note_in_place)
 
     def end_turn(self, models: Sequence[torch.nn.Module], state: Mapping[str, Any]) -> None:
         """After a turn."""
         self.turns += 1
         self.attempt(self.count_variables)
-        self.attempt(self.refuse_variables)
         self.attempt(self.refuse_numbers)
+        self.attempt(self.refuse_variables)
+        self.attempt(self.refuse_in_place)
         self.attempt(self.generators.end_turn, models, state)
         self.attempt(self.count_attributes, models)
         if self.turns == FIRST:
@@ -159,9 +188,14 @@ class TurnLook:
         return name not in find_left(frame.f_code, frame.f_lasti) or self.rewritten[frame.f_code, name] >= SEEN
 
     def refuse_variables(self) -> None:
-        """Refuse a variable of the loop over a step that carries tensors from turn to turn."""
+        """Refuse a variable of the loop over a step that carries tensors from turn to turn.
+
+        Not one that turns collect outputs in, as far as it is known what gradients depend on.
+        """
         for frame in list_walking():
-            for name in sorted(find_passed_on(frame.f_code, frame.f_lasti)):
+            trained = self.find_known(frame)
+            collected = find_collected(frame.f_code, frame.f_lasti) - trained if trained else frozenset()
+            for name in sorted(find_passed_on(frame.f_code, frame.f_lasti) - collected):
                 if holds_tensor(find_value(frame, name)) and self.is_handed_on(frame, name):
                     refuse_tensor(name)
 
@@ -184,6 +218,16 @@ class TurnLook:
             self.trained[key] = find_trained(frame)
         return self.trained[key]
 
+    # What is changed where it is.
+
+    def note_in_place(self) -> None:
+        """Note what is in tensors and queues that gradients depend on."""
+        self.in_place.begin_turn((frame, self.find_known(frame)) for frame in list_walking())
+
+    def refuse_in_place(self) -> None:
+        """Refuse those that turns change."""
+        self.in_place.end_turn(((frame, self.find_known(frame)) for frame in list_walking()), self.warn)
+
     # Attributes.
 
     def note_attributes(self, models: Sequence[torch.nn.Module]) -> None:
@@ -199,7 +243,8 @@ class TurnLook:
     def list_attributes(self, models: Sequence[torch.nn.Module]) -> Attributes:
         """What attributes of modules and of the script's objects are."""
         counted = chain.from_iterable(list_counted(frame, self.find_known(frame)) for frame in list_walking())
-        return {**dict(list_remembered(models)), **dict(list_held()), **dict(counted)}
+        trained = set().union(*self.trained.values())
+        return {**dict(list_remembered(models, trained)), **dict(list_held()), **dict(counted)}
 
     def find_known(self, frame: FrameType) -> Names:
         """The variables that gradients depend on, if the loop was read: its first turn has to be over for that."""
@@ -317,10 +362,17 @@ def holds_tensor(value: Any) -> bool:
     return isinstance(value, list | tuple) and any(map(holds_tensor, value))
 
 
-def list_remembered(models: Sequence[torch.nn.Module]) -> Iterator[tuple[tuple[str, str], Any]]:
-    """The attributes of modules that their own code goes on from, and that are numbers or hold tensors."""
+def list_remembered(
+    models: Sequence[torch.nn.Module], trained: Collection[str]
+) -> Iterator[tuple[tuple[str, str], Any]]:
+    """The attributes of modules that their own code goes on from, and that are numbers or hold tensors.
+
+    Not those that are only shown, if gradients do not depend on them outside.
+    """
+    outside = {name.rpartition(".")[2] for name in trained if "." in name}
     for name, module in chain.from_iterable(model.named_modules() for model in models):
-        for attribute in find_own(type(module)):  # type: ignore[arg-type]  # every class of modules has a hash
+        kind: Any = type(module)
+        for attribute in find_own(kind) - (find_shown(kind) - outside):
             value = module.__dict__.get(attribute)
             if type(value) in (int, float) or holds_tensor(value):
                 yield (f"{name or type(module).__name__}", attribute), value
@@ -410,5 +462,14 @@ def find_own(kind: Any) -> frozenset[str]:
     """
     classes = [one for one in kind.__mro__ if issubclass(one, torch.nn.Module) and one is not torch.nn.Module]
     functions = [value for one in classes for value in vars(one).values() if isinstance(value, FunctionType)]
-    own = [one.__code__ for one in functions if not is_installed(one.__code__.co_filename)]
-    return frozenset(chain.from_iterable(map(find_remembered, own)))
+    own = [one for one in functions if not is_installed(one.__code__.co_filename)]
+    return frozenset(chain.from_iterable(find_remembered(one.__code__) for one in own))
+
+
+@lru_cache(maxsize=4096)
+def find_shown(kind: Any) -> frozenset[str]:
+    """Those of them that are only counted and shown: nothing else that these functions make depends on them."""
+    classes = [one for one in kind.__mro__ if issubclass(one, torch.nn.Module) and one is not torch.nn.Module]
+    functions = [value for one in classes for value in vars(one).values() if isinstance(value, FunctionType)]
+    own = [one for one in functions if not is_installed(one.__code__.co_filename) and one.__name__ != "__init__"]
+    return frozenset(name for name in find_own(kind) if not any(makes_of(one, name) for one in own))

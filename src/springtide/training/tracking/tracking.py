@@ -4,6 +4,7 @@ Only the process of logical worker 0 has them; where a rescale gives that worker
 same journal.
 """
 
+import atexit
 import contextlib
 import subprocess
 import sys
@@ -31,6 +32,7 @@ class MetricTracking:
         self.anew = settings.checkpoint_dir is None and not settings.joining
         self.journal: MetricJournal | None = None
         self.feeds: list[subprocess.Popen[bytes]] = []
+        self.is_finished = False
         self.warn, self.is_told = warn, False
 
     @contextlib.contextmanager
@@ -71,6 +73,14 @@ class MetricTracking:
         if self.journal is not None:
             with self.spare_training():
                 self.journal.add(step, time.time(), metrics)
+            if self.is_finished and not self.feeds:
+                self.start_again()
+
+    def start_again(self) -> None:
+        """Feed what a script logs after its run has ended, as frameworks do with their summary, until it exits."""
+        with self.spare_training():
+            self.feeds = [self.start(name) for name in self.trackers]
+        atexit.register(self.finish)
 
     def sync(self) -> None:
         """Have on disk what was recorded."""
@@ -86,7 +96,8 @@ class MetricTracking:
                 feed.stdin.close()
 
     def finish(self) -> None:
-        """The run has come to its end: wait for the trackers, but not for ever."""
+        """The run, or what the script logs after it, has come to its end: wait for the trackers, but not for ever."""
+        self.is_finished = True
         for feed in self.feeds:
             assert feed.stdin is not None
             with contextlib.suppress(BrokenPipeError):
@@ -99,3 +110,4 @@ class MetricTracking:
                 feed.wait(max(0.0, until_s - time.monotonic()))
             except subprocess.TimeoutExpired:
                 print(f"springtide: warning: tracker {name} is slow; what it lacks is in {self.file}", file=sys.stderr)
+        self.feeds = []

@@ -43,6 +43,30 @@ def read_state(one: Any) -> Any:
     return numbers[:-1], numbers[-1]
 
 
+def capture(one: Any) -> Any:
+    """All that a generator draws its next numbers by, as it is given back."""
+    if isinstance(one, torch.Generator):
+        return one.get_state()
+    if isinstance(one, np.random.Generator):
+        return one.bit_generator.state
+    return one.get_state(legacy=False) if isinstance(one, np.random.RandomState) else one.getstate()
+
+
+def restore(one: Any, state: Any) -> None:
+    """Give it back; LookupError if it is another kind of generator."""
+    try:
+        if isinstance(one, torch.Generator):
+            one.set_state(state)
+        elif isinstance(one, np.random.Generator):
+            one.bit_generator.state = state
+        elif isinstance(one, np.random.RandomState):
+            one.set_state(state)
+        else:
+            one.setstate(state)
+    except (TypeError, ValueError, RuntimeError, KeyError, AttributeError) as error:
+        raise LookupError(f"a {type(one).__name__} cannot go on from what was saved: {error}") from error
+
+
 def seed(one: Any, number: int) -> None:
     """Seed a generator in place, for it may be shared."""
     if isinstance(one, torch.Generator):

@@ -1,10 +1,11 @@
-"""Iterators over other DataLoaders that a script carries from step to step: found in its first steps, and refused.
+"""Iterators over other DataLoaders that a script carries from step to step: found in first steps, and refused.
 
 `next(unlabelled)` beside the prepared loader: every process has its own place in such an iterator, and one that joins
 or resumes begins it anew, so which batch a logical worker gets would depend on the number of processes. An iterator
 that is begun and left within a step, as an evaluation is, carries nothing.
 """
 
+import time
 import weakref
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from springtide.errors import JobError
 from springtide.training.parts import find_alive
 
-#: In how many steps of a process they are looked for: a look goes over all objects, for some milliseconds.
+#: In how many steps they are looked for, each time: a look goes over all objects, for some milliseconds.
 LOOKS = 4
 
 
@@ -36,6 +37,7 @@ class IteratorWatch:
 
     def __init__(self) -> None:
         self.looks = 0
+        self.spent_s = 0.0
         self.seen: list[SeenIterator] = []
         #: Those of adapters that read the data of logical workers; their places move with the workers.
         self.of_workers: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -44,6 +46,7 @@ class IteratorWatch:
         """At the beginning of a step: refuse an iterator that has gone on since the last, but for the run's own."""
         if self.looks == LOOKS:
             return
+        began_s = time.monotonic()
         self.looks += 1
         for one in (seen.find_carried() for seen in self.seen):
             if one is not None and one is not own and one not in self.of_workers:
@@ -53,6 +56,16 @@ class IteratorWatch:
             self.seen = [SeenIterator(one) for one in found]
         else:
             self.seen = []
+        self.spent_s += time.monotonic() - began_s
+
+    def look_again(self) -> None:
+        """Look in the next steps, too."""
+        self.looks = 0
+
+    def take_spent(self) -> float:
+        """The seconds that looks have taken since this was last asked."""
+        spent_s, self.spent_s = self.spent_s, 0.0
+        return spent_s
 
 
 def refuse(iterator: _BaseDataLoaderIter) -> None:

@@ -50,6 +50,15 @@ def refuse_option(name: str) -> None:
     )
 
 
+def tell_unused(feed: Feed) -> str:
+    """What to say of DataLoader workers over a stream."""
+    return (
+        f"num_workers={feed.num_workers} of a DataLoader over {type(feed.dataset).__name__} is not used: an iterable "
+        "dataset is read by each process itself, item by item, so that any number of processes has the same bits. Give "
+        "a map-style dataset if reading is slow, or fetch ahead within the dataset"
+    )
+
+
 class FixedOptions:
     """A loader whose options are those that the user's DataLoader had in `run.prepare`.
 
@@ -136,6 +145,8 @@ class Loader(FixedOptions):
         self.iterator: Any = None
         self.plan: Any = None
         self.plans = DrawnPlans()
+        if feed.num_workers and self.stream is not None and run.is_main:
+            run.channel.warn(tell_unused(feed))
         self.freeze(given)
 
     @property

@@ -1,14 +1,17 @@
 """Values that are kept come back as what they were, or are told."""
 
 import enum
+import random
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from springtide.training.state.script.held_values import from_plain, is_tree, refill, to_plain
+from springtide.training.state import state_tree
+from springtide.training.state.script.held_values import from_plain, is_tree, mark, refill, to_plain
 from springtide.training.state.script.object_walk import HeldPlace
 from springtide.training.state.script.script_objects import put_back
 
@@ -82,3 +85,34 @@ class Averaging:
 def test_a_package_that_does_not_take_its_state_is_told() -> None:
     walk: Any = SimpleNamespace(found={"average": HeldPlace(Averaging())}, aliases={}, holders={})
     assert not put_back(walk, "average", {"shadow": torch.ones(2)})
+
+
+GENERATORS: list[Any] = [
+    lambda: np.random.default_rng(3),
+    lambda: np.random.Generator(np.random.MT19937(3)),
+    lambda: np.random.RandomState(3),
+    lambda: random.Random(3),
+    lambda: torch.Generator().manual_seed(3),
+]
+
+
+def draw(generator: Any) -> float:
+    return float(torch.rand((), generator=generator) if isinstance(generator, torch.Generator) else generator.random())
+
+
+@pytest.mark.parametrize("make", GENERATORS)
+def test_random_generators_go_on_where_they_were(make: Any) -> None:
+    one, other = make(), make()
+    draw(one)
+    text, tensors = state_tree.take_apart(to_plain(one))
+    before = mark(one)
+    assert mark(other) != before
+    kept = from_plain(state_tree.put_together(text, tensors))
+    assert refill(other, kept) is other
+    assert mark(other) == before
+    assert draw(other) == draw(one)
+
+
+def test_a_generator_of_another_kind_cannot_go_on() -> None:
+    with pytest.raises(LookupError, match="a Random cannot go on"):
+        refill(random.Random(1), to_plain(np.random.default_rng(1)))

@@ -1,8 +1,11 @@
 """Which variables of a script's loops are carried from step to step, and which of them a resumed process has lost."""
 
+import enum
 import time
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 
@@ -219,3 +222,60 @@ def test_a_number_in_a_tensor_is_told_as_that_number() -> None:
     assert write_plain(torch.tensor(4.25)) == "4.25" and write_plain(torch.tensor(3)) == "3"
     assert are_same(write_plain(torch.tensor(0.0)), write_plain(0)) and not are_same("0.5", "0")
     assert are_same("'a'", "'a'") and not are_same("'a'", "None")
+
+
+class Phase(enum.Enum):
+    """An enumeration."""
+
+    FIRST = 1
+
+
+class Result:
+    """An object that a loop makes anew."""
+
+
+WRITTEN: list[tuple[object, str]] = [
+    (np.float64(0.5), "0.5"),
+    (np.float32(0.5), "0.5"),
+    (np.bool_(True), "True"),
+    (np.int64(3), "3"),
+    (Phase.FIRST, "Phase.FIRST"),
+    (Fraction(1, 3), "Fraction(1, 3)"),
+    ("x" * 100, f"'{'x' * 79}... #a61b66c7"),
+    (np.zeros(2), "array (2,) #ecbb4b55"),
+    (np.float64(time.time()), ""),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), WRITTEN)
+def test_values_of_other_types_are_written(value: object, text: str) -> None:
+    assert write_plain(value) == text
+
+
+LOSING = """
+for step in loader:
+    value = np.mean([0.5, step])
+    if value < best:
+        best = value
+    if flag == 0:
+        flag = np.bool_(True)
+    if made is None:
+        made = Result()
+"""
+
+
+def test_values_of_other_types_are_named_where_they_are_lost() -> None:
+    saved: dict[str, str] = {}
+    lost: list[str] = []
+
+    def walk(first: bool) -> Iterator[int]:
+        if not first:
+            lost.extend(find_lost(saved))
+        yield 0
+        saved.update(read_carried() if first else {})
+
+    space = {"np": np, "Result": Result, "__name__": "__main__"}
+    for first in (True, False):
+        start = {"best": float("inf"), "flag": 0, "made": None, "loader": walk(first)}
+        exec(compile(LOSING, "script.py", "exec"), {**space, **start})
+    assert lost == ["best was 0.25 and is inf", "flag was True and is 0", "made was Result(...) and is None"]

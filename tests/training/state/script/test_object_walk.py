@@ -52,7 +52,7 @@ def go(text: str, saved: dict[str, Any] | None = None, **more: Any) -> tuple[dic
     run = make_run(nn.Linear(1, 1))
 
     def give(dataset: Any = None, collate: Any = None, **parts: Any) -> None:
-        run.loader.feed = SimpleNamespace(dataset=dataset, collate=collate)
+        run.loader.feed = SimpleNamespace(dataset=dataset, collate=collate, sampler=None, batch_sampler=None)
         vars(run).update({name: [one] for name, one in parts.items()})
 
     steps = Steps(run, saved)

@@ -39,7 +39,8 @@ for step in loader:
 
 
 def make_run(model: nn.Module) -> Any:
-    loader = SimpleNamespace(given=None, feed=SimpleNamespace(dataset=None, collate=None))
+    feed = SimpleNamespace(dataset=None, collate=None, sampler=None, batch_sampler=None)
+    loader = SimpleNamespace(given=None, feed=feed)
     parts: dict[str, Any] = {"models": [model], "optimizers": [], "schedulers": [], "scalers": [], "kept": {}}
     return SimpleNamespace(**parts, loader=loader, state={}, objects=ScriptObjects(), device=torch.device("meta"))
 

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from fastapi import FastAPI, Request
 
 from springtide.control.api.api import Api
+from springtide.control.api.job_data.daemon_threads import DaemonThreads
 from springtide.control.api.job_data.user_turns import UserTurns
 from springtide.control.api.requests import Hash
 from springtide.control.storage.archives import check_room, find_need, take_upload
@@ -27,8 +28,8 @@ class UploadDesk:
         self.turns = UserTurns(UPLOADS_OF_EACH, "uploads")
         self.reserved = 0  # bytes of the disk, for uploads under way
         self.unpacking = asyncio.Semaphore(UNPACKED_AT_ONCE)
-        self.writers = ThreadPoolExecutor(UNPACKED_AT_ONCE, thread_name_prefix="uploads")
-        self.readers = ThreadPoolExecutor(UNPACKED_AT_ONCE, thread_name_prefix="archives")
+        self.writers = DaemonThreads(UNPACKED_AT_ONCE, "uploads")
+        self.readers = DaemonThreads(UNPACKED_AT_ONCE, "archives")
 
     @contextmanager
     def reserve(self, code: Path, need: int) -> Iterator[None]:
@@ -59,15 +60,14 @@ def add_archive_routes(app: FastAPI, api: Api) -> None:
     async def store_archive(request: Request, code_hash: Hash) -> Document:
         """Upload the archive of a working directory: a plain tar, named by its SHA-256."""
         state_dir, limit_bytes = api.context.state_dir, api.context.options.archive_limit_bytes
-        loop = asyncio.get_running_loop()
         async with desk.turns.take(request.state.user):
             told = request.headers.get("content-length")
             need = find_need(None if told is None else int(told), limit_bytes)  # digits, the guard has seen
             with desk.reserve(state_dir.code, need), take_upload(state_dir.code) as upload:
                 async for data in request.stream():
-                    await loop.run_in_executor(desk.writers, upload.write, data)
+                    await desk.writers.run(partial(upload.write, data))
                 async with desk.unpacking:
                     folder = state_dir.code / code_hash
-                    await loop.run_in_executor(desk.readers, upload.unpack, folder, limit_bytes)
-                    await loop.run_in_executor(desk.readers, keep_code, state_dir, code_hash, upload.path)
+                    await desk.readers.run(partial(upload.unpack, folder, limit_bytes))
+                    await desk.readers.run(partial(keep_code, state_dir, code_hash, upload.path))
         return {"schema": 1, "archive": code_hash}

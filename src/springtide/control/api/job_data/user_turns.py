@@ -48,7 +48,7 @@ class UserTurns:
                 await turn.acquire()
         except TimeoutError:
             sentence = (
-                f"{self.most} {self.what} of user {user.name} are under way, as many as may be at a time, "
+                f"user {user.name} has {self.most} {self.what} under way, as many as may be at a time, "
                 f"and none has ended within {TURN_S:g} s; nothing was done; try again when one has"
             )
             raise Refused(429, "limit", sentence, wait_s=AGAIN_S) from None

@@ -4,6 +4,7 @@ Written by the reconciler's thread, read by any: single values only, each true b
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import disk_usage
@@ -29,6 +30,8 @@ class Health:
     executor_lost_s: float = 0.0
     outage: str = ""  # what the executor cannot do while jobs go on; empty: nothing
     outage_s: float = 0.0
+    #: What else readiness rests on, by name, each told as `check` tells it.
+    others: dict[str, Callable[[], dict[str, Any]]] = field(default_factory=dict)
 
     def note_step(self) -> None:
         """A step was good."""
@@ -95,6 +98,7 @@ class Health:
             "store": check_store(store),
             "disk": check_disk(root),
             **({} if store.leadership is None else {"lead": check_lease(store.leadership)}),
+            **{name: check() for name, check in self.others.items()},
         }
 
 

@@ -21,6 +21,11 @@ CHAIN = "chain.jsonl"
 ALLOWED = ("PATH", "HOME", "LANG")
 #: Variables by which object storage is reached.
 STORAGE_PREFIXES = ("AWS_", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT")
+#: Those of them that name what lies on the disk of whoever has them: each machine has its own.
+ON_DISK = (
+    *("GOOGLE_APPLICATION_CREDENTIALS", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_CA_BUNDLE"),
+    *("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "AWS_PROFILE", "AWS_DEFAULT_PROFILE"),
+)
 #: In every process of an agent, so that what outlives it can be found: the agent's name, fixed by its state folder.
 MARK = "SPRINGTIDE_AGENT"
 
@@ -81,9 +86,26 @@ def read_private(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:
 
     That of the server's own environment, unless the job runs as another user, who must bring one along.
     """
+    return {**find_storage_way(spec, environ), **read_secrets(spec)}
+
+
+def find_storage_way(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:
+    """What our environment says of the object storage that a job uses, and the job itself does not."""
     uses_storage = bool(spec.checkpoint.url or spec.checkpoint.output_url) and spec.run_as is None
-    found = {name: environ[name] for name in environ if uses_storage and name.startswith(STORAGE_PREFIXES)}
-    return {**{name: value for name, value in found.items() if name not in spec.env}, **read_secrets(spec)}
+    names = [name for name in environ if name.startswith(STORAGE_PREFIXES) and name not in spec.env]
+    return {name: environ[name] for name in names} if uses_storage else {}
+
+
+def find_storage_files(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:
+    """What of that names files of this machine's disk."""
+    return {name: value for name, value in find_storage_way(spec, environ).items() if name in ON_DISK}
+
+
+def read_portable(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:
+    """What is told to a job's processes on a machine with another disk: the same without names of our files."""
+    ours = find_storage_files(spec, environ)
+    way = {name: value for name, value in find_storage_way(spec, environ).items() if name not in ours}
+    return {**way, **read_secrets(spec)}
 
 
 def make_settings(spec: JobSpec) -> Settings:

@@ -18,6 +18,7 @@ from springtide.executors.local.jobs.attempt import AgentContext, Attempt, Worke
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
 from springtide.executors.local.jobs.exit_causes import ExitCause, Restarts, describe_code
 from springtide.executors.local.jobs.hang_watch import HangWatch
+from springtide.executors.local.jobs.host_cuts import HostCut
 from springtide.executors.local.jobs.input_watch import InputWatch
 from springtide.executors.local.jobs.job_reports import JobReports
 from springtide.executors.local.jobs.left_outputs import find_missing
@@ -70,6 +71,7 @@ class JobRunner:
         self.checkpoints = CheckpointFolder(Path(self.spec.checkpoint.dir), self.spec.run_as)
         self.checkpoints.find_new()  # those that are there already are none to be reported
         self.restarts = Restarts(assigned.step, context.options.futile)
+        self.cut = HostCut()
         #: How many logical workers there should be; None once a start that counted on it has failed.
         self.expected = self.spec.expected_workers
         #: The generation whose devices the processes use, and the one that a change under way leads to.
@@ -88,7 +90,7 @@ class JobRunner:
     @property
     def wanted(self) -> tuple[str, ...]:
         """The devices to use now."""
-        devices, workers = self.assigned.devices, self.workers
+        devices, workers = self.cut.confine(self.assigned.devices, time.monotonic()), self.workers
         return fit_devices(devices, workers.total if workers else None) if self.spec.elastic else devices
 
     @property
@@ -262,7 +264,7 @@ class JobRunner:
             case "finished":
                 self.finish()
             case "killed" | "store_lost" | "peer_lost":
-                self.fault("killed", cause.describe(self.attempt.hosts))
+                self.fault("killed", cause.describe(self.attempt.hosts), is_apart=cause.name == "peer_lost")
             case "out_of_memory":
                 self.fail(cause.name, environment.describe_memory(self.spec), cause.code)
             case "crashed":
@@ -320,8 +322,13 @@ class JobRunner:
         last = Failed(**self.common, step=step, exit_code=exit_code, reason=reason, user_fault=user_fault, code=code)
         self.clear(last)
 
-    def fault(self, cause: str, reason: str, user_fault: bool = False) -> None:
-        """Start again from the last checkpoint, unless that has led nowhere too often."""
+    def fault(self, cause: str, reason: str, user_fault: bool = False, is_apart: bool = False) -> None:
+        """Start again from the last checkpoint, unless that has led nowhere too often.
+
+        `is_apart`: its processes may not have reached each other.
+        """
+        if is_apart and self.spec.elastic:
+            reason += self.cut.add_end(self.wanted, self.progress.has_stepped, time.monotonic())
         if self.restarts.are_hopeless:
             why = f"{reason}; {self.restarts.futile} restarts in a row made no step"
             self.fail("no_progress", why, user_fault=False)
@@ -475,7 +482,7 @@ class JobRunner:
             return
         hang = self.watch.check(attempt, self.progress, now_s)
         if hang is not None:
-            self.fault(hang.cause, hang.describe(attempt.hosts))
+            self.fault(hang.cause, hang.describe(attempt.hosts), is_apart=hang.cause == "hung")
 
     def oversee_devices(self, attempt: Attempt) -> None:
         """Begin a change if other devices or workers are wanted; report it if they are there already."""

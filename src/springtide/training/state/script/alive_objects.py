@@ -12,7 +12,7 @@ import gc
 import hashlib
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from types import FrameType, FunctionType, ModuleType
 from typing import Any
@@ -49,12 +49,12 @@ def digest_alive(known: Collection[int], digest: Digest) -> dict[str, str]:
             found.update({f"{label} {key}": value for key, value in parts.items()})
         elif parts:
             nameless[type(one).__name__].append(hash_text(repr(sorted(parts.items()))))
-    for name, tensors in find_copies(objects, known):
-        found[f"alive {name}"] = digest_value(tensors, digest)
+    for name, value in find_copies(objects, known):
+        found[f"alive {name}"] = digest_value(list_tensors(value), digest)
     return found | {f"alive {name} without a name": hash_text(repr(sorted(all_))) for name, all_ in nameless.items()}
 
 
-def find_copies(objects: list[Any], known: Collection[int]) -> Iterator[tuple[str, list[torch.Tensor]]]:
+def find_copies(objects: Sequence[Any], known: Collection[int]) -> Iterator[tuple[str, Any]]:
     """Lists and dicts of tensors with the shapes of a module's weights, by how one would write them.
 
     Nothing else in containers is compared: what turns sum up or note is another on every number of processes, rightly.
@@ -62,7 +62,7 @@ def find_copies(objects: list[Any], known: Collection[int]) -> Iterator[tuple[st
     from springtide.training.state.script.loop_variables import list_frames  # which needs what digests are made by
 
     modules = [one for one in objects if isinstance(one, torch.nn.Module)]
-    forms = {form for module in modules for form in list_forms(module)}
+    forms = {tuple(tuple(one.shape) for one in form) for module in modules for form in list_forms(module)}
     seen: set[int] = {id(one) for one in objects}
     scopes: list[Mapping[str, Any]] = []
     for frame in list_frames():
@@ -78,20 +78,20 @@ def find_copies(objects: list[Any], known: Collection[int]) -> Iterator[tuple[st
             seen.add(id(value))
             tensors = list_tensors(value)
             if tuple(tuple(one.shape) for one in tensors) in forms and not all(id(one) in known for one in tensors):
-                yield name, tensors
+                yield name, value
             elif depth < DEEPEST:
                 open_ += [(name + key, item, depth + 1) for key, item in islice(list_members(value), MOST)]
 
 
-def list_forms(module: torch.nn.Module) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """The shapes that copies of a module's weights may have: of all, of those that are trained, of its state."""
+def list_forms(module: torch.nn.Module) -> Iterator[list[torch.Tensor]]:
+    """What copies of a module's weights may be copies of: all, those that are trained, its state."""
     parameters = list(module.parameters())
     for tensors in (parameters, [one for one in parameters if one.requires_grad], [*parameters, *module.buffers()]):
         if len(tensors) > 1:
-            yield tuple(tuple(one.shape) for one in tensors)
+            yield list(tensors)
     state = [value for value in module.state_dict().values() if isinstance(value, torch.Tensor)]
     if len(state) > 1:
-        yield tuple(tuple(one.shape) for one in state)
+        yield state
 
 
 def list_tensors(value: Any) -> list[torch.Tensor]:

@@ -1,9 +1,10 @@
 """Values that objects of a script hold, as they are kept: told apart, made plain for a checkpoint, and put back.
 
-Numbers and arrays of NumPy, deques, sets, members of enumerations and objects with a `state_dict` become plain values
-with a word of what they were; tensors are kept without their graphs.
+Numbers and arrays of NumPy, deques, sets, members of enumerations, random generators and objects with a `state_dict`
+become plain values with a word of what they were; tensors are kept without their graphs.
 """
 
+import pickle
 import zlib
 from collections import Counter, OrderedDict, defaultdict, deque
 from enum import Enum
@@ -15,6 +16,7 @@ import torch
 
 from springtide.training.state.digests import is_sharded
 from springtide.training.state.divergence import number_tensor
+from springtide.training.workers import generators
 
 PLAIN = (bool, int, float, str, type(None))
 CONTAINERS = (dict, list, tuple, deque)
@@ -43,11 +45,13 @@ def is_single(value: Any) -> bool:
 
 
 def is_kept(value: Any) -> bool:
-    """Whether a value is a tensor, an array or a set that can be kept."""
+    """Whether a value is a tensor, an array, a set or a random generator that can be kept."""
     if issubclass(type(value), torch.Tensor):
         return value.layout is torch.strided and not value.is_meta and not is_sharded(value) and value.numel() > 0
     if type(value) is np.ndarray:
         return value.dtype.kind in NUMBERS
+    if issubclass(type(value), generators.KINDS):
+        return not generators.is_global(value)
     return type(value) in SETS and len(value) <= MOST and all(type(item) in PLAIN for item in value)
 
 
@@ -134,6 +138,8 @@ def mark(value: Any) -> Any:
         return type(value).__name__, len(value)
     if type(value) in SETS:
         return type(value).__name__, frozenset(value)
+    if issubclass(type(value), generators.KINDS):
+        return type(value).__name__, zlib.crc32(pickle.dumps(generators.capture(value)))
     return type(value).__name__, repr(value)
 
 
@@ -163,6 +169,8 @@ def to_plain(value: Any) -> Any:
         return {KIND: "deque", "most": value.maxlen, "items": [to_plain(item) for item in value]}
     if type(value) in SETS:
         return {KIND: type(value).__name__, "items": sorted(value, key=repr)}
+    if issubclass(type(value), generators.KINDS):
+        return {KIND: "generator", "state": to_plain(generators.capture(value))}
     if isinstance(value, dict):
         plain = {key: to_plain(item) for key, item in value.items()}
         return plain if type(value) is dict or not is_made_again(value) else to_plain_mapping(value, plain)
@@ -219,6 +227,9 @@ def refill(here: Any, value: Any) -> Any:
     """
     if isinstance(value, dict) and value.get(KIND) in ("member", "named"):
         return refill_class(here, value)
+    if isinstance(value, dict) and value.get(KIND) == "generator":
+        generators.restore(here, value["state"])
+        return here
     if isinstance(here, torch.Tensor) and isinstance(value, torch.Tensor):
         return refill_tensor(here, value)
     if type(here) is np.ndarray and isinstance(value, np.ndarray):

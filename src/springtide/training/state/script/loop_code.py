@@ -23,6 +23,8 @@ CLOCKS = {"time", "perf_counter", "monotonic", "process_time", "now", "utcnow", 
 CLOCKS |= {f"{name}_ns" for name in CLOCKS}
 #: The place of an item that is changed, among attributes by their names.
 SUBSCRIPT = "[]"
+#: Functions that put tensors together.
+JOINING = {"cat", "concat", "concatenate", "stack", "hstack", "vstack", "append"}
 #: Instructions of a call without arguments, up to where its value is stored.
 CALL_LENGTH = 6
 
@@ -131,6 +133,18 @@ class CodeSpan:
         stores = self.list_accesses_of(name, "STORE")
         return len(self.list_accesses_of(name, "LOAD")) == len(stores) and all(map(self.is_computed, stores))
 
+    def is_collected(self, name: str) -> bool:
+        """Whether a variable is only put together with more (`all_ = torch.cat([all_, out])`), in lines of its own."""
+        return all(self.is_put_together(index, name) for index in self.list_accesses_of(name, "STORE"))
+
+    def is_put_together(self, index: int, name: str) -> bool:
+        """Whether the line that stores a variable here stores nothing else, and puts what it was and more together."""
+        before = range(index, self.first - 1, -1)
+        line = next((place for place in before if self.code[place].starts_line), self.first)
+        stored = [one for place in range(line, index + 1) for kind, one in self.accesses[place] if kind == "STORE"]
+        has_own = any(("LOAD", name) in one for one in self.accesses[line:index])
+        return stored == [name] and has_own and any(one.argval in JOINING for one in self.code[line:index])
+
     def is_computed(self, index: int) -> bool:
         """Whether what is stored here is a sum, a product or the like."""
         return self.code[self.find_end(index) - 1].opname == "BINARY_OP"
@@ -179,6 +193,13 @@ def find_passed_on(code: CodeType, place: int) -> frozenset[str]:
         return frozenset()
     passed_on = {name for name in loop.list_written() if loop.goes_on_from(name, loop.start)}
     return frozenset(name for name in passed_on if not loop.is_sum(name))
+
+
+@lru_cache
+def find_collected(code: CodeType, place: int) -> frozenset[str]:
+    """Those of these variables that it only puts together with more of their kind."""
+    loop = find_loop(code, place, innermost=True)
+    return frozenset() if loop is None else frozenset(filter(loop.is_collected, find_passed_on(code, place)))
 
 
 @lru_cache

@@ -9,12 +9,17 @@ times of day are left out.
 import sys
 import sysconfig
 import time
+import zlib
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
 from functools import lru_cache
-from types import FrameType, SimpleNamespace
+from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from springtide.training.state.digests import is_plain
@@ -29,6 +34,8 @@ OURS = ("springtide.", "runpy", "torch.")
 #: Values by the text that Python writes for them, by the variable.
 Carried = dict[str, str]
 LONGEST = 80
+#: Types whose values are written as Python does.
+WRITTEN = (bool, int, float, complex, str, bytes, Decimal, Fraction)
 #: Items of a container up to which it is known by what is in it, not by their number alone.
 MOST_ITEMS = 1000
 YEAR_S = 365 * 86_400.0
@@ -50,7 +57,8 @@ def read_carried() -> Carried:
     for frame in list_frames():
         where = "" if frame.f_code.co_name == "<module>" else f" of {frame.f_code.co_name}()"
         for name in sorted(find_carried(frame.f_code, frame.f_lasti)):
-            if text := write_plain(find_value(frame, name)):
+            value = find_value(frame, name)
+            if text := write_plain(value) or write_type(value):
                 found[name + where] = text
     for one in CALLED:
         texts = {f"{name} of {type(one).__name__}": write_plain(value) for name, value in vars(one).items()}
@@ -112,22 +120,40 @@ def tell_lost(run: "ElasticRun", variables: Mapping[str, str], lost: Sequence[st
 
 
 def write_plain(value: object) -> str:
-    """A number, a short text or None in Python's words, a few words for a tensor, a module or a container.
+    """A number, a text or None in Python's words, a few words for a tensor, an array, a module or a container.
 
     Nothing for all else, and for a time of this year.
     """
+    if isinstance(value, Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if isinstance(value, np.generic):
+        value = value.item()
     if type(value) is float and abs(value - time.time()) < YEAR_S:
         return ""
     if isinstance(value, torch.Tensor) and is_plain(value) and value.dim() == 0:
         return repr(value.item())  # as the number that it stands for: `best = 0` before the first step
     if isinstance(value, torch.Tensor):
         return f"tensor {tuple(value.shape)} #{int(number_tensor(value)):x}" if is_plain(value) else ""
+    if isinstance(value, np.ndarray):
+        return f"array {value.shape} #{zlib.crc32(value.tobytes()):x}" if value.dtype.kind in "biuf" else ""
     if isinstance(value, torch.nn.Module):
         return f"{type(value).__name__}(...)"
     if type(value) in (list, tuple, dict):
         return write_container(value)  # type: ignore[arg-type]
-    text = repr(value) if value is None or type(value) in (bool, int, float, str) else ""
-    return text if len(text) <= LONGEST else ""
+    return write_short(repr(value)) if value is None or type(value) in WRITTEN else ""
+
+
+def write_short(text: str) -> str:
+    """A text, of a long one the beginning and a number of the whole."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}... #{zlib.crc32(text.encode()):x}"
+
+
+def write_type(value: object) -> str:
+    """The type of a value that cannot be written, which may have been made by now; not of times, functions and such."""
+    kind = type(value)
+    if value is MISSING or issubclass(kind, (type, ModuleType, FunctionType, BuiltinFunctionType, float)):
+        return ""
+    return "" if kind.__module__ in ("datetime", "time") or isinstance(value, torch.Tensor) else f"{kind.__name__}(...)"
 
 
 def write_container(value: list[object] | tuple[object, ...] | dict[object, object]) -> str:

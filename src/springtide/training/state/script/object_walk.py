@@ -23,6 +23,7 @@ from springtide.training.state.script.class_code import (
     is_own_class,
     sets_items_in_use,
 )
+from springtide.training.state.script.held_iterators import is_iterator
 from springtide.training.state.script.held_values import (
     CONTAINERS,
     DEEPEST,
@@ -72,6 +73,8 @@ class Walk:
     holders: dict[str, Any] = field(default_factory=dict)
     #: Places with what nothing is known of: objects of packages, functions, data.
     passed: set[str] = field(default_factory=set)
+    #: Iterators, which cannot be set: only how far they have come is known.
+    iterators: dict[str, Any] = field(default_factory=dict)
     #: Where the walk begins, and which of these places an object has its name from, wherever else it is found first.
     roots: set[str] = field(default_factory=set)
     named: dict[int, str] = field(default_factory=dict)
@@ -133,6 +136,8 @@ class Walk:
                 self.found[path] = place
         elif isinstance(value, CONTAINERS):
             self.found[path] = place
+        elif is_iterator(value):
+            self.iterators[path] = value
         elif is_packaged(value):
             if is_stateful(value) and read_state(value) is not None:
                 self.found[path] = place

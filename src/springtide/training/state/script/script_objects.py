@@ -19,6 +19,7 @@ import torch
 
 from springtide.training.state.digests import is_sharded
 from springtide.training.state.script.class_code import find_set_by_packages
+from springtide.training.state.script.held_iterators import mark_iterator
 from springtide.training.state.script.held_values import (
     CONTAINERS,
     from_plain,
@@ -37,6 +38,7 @@ from springtide.training.state.script.loop_variables import OURS, is_installed, 
 from springtide.training.state.script.object_walk import HeldPlace, Walk, find_class, find_memory
 from springtide.training.state.state_tree import Path, find_placed, move_placed
 from springtide.training.state.state_tree import refill as refill_tree
+from springtide.training.workers.generators import find_held
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
@@ -56,6 +58,9 @@ class ScriptObjects:
         #: something that was found elsewhere, with where.
         self.holders: dict[str, frozenset[str]] = {}
         self.aliases: dict[str, str] = {}
+        #: How far iterators had come then, and the generators of data, which are seeded wherever they are read.
+        self.iterators: dict[str, str] = {}
+        self.of_data: list[Any] | None = None
         #: What `run.state` was given in `prepare`, which variables of the script may have by now.
         self.given: dict[str, Any] = {}
 
@@ -64,7 +69,10 @@ class ScriptObjects:
 
         By then what was saved is in its place.
         """
+        if self.of_data is None:
+            self.of_data = find_data_generators(run)
         walk = walk_script(run)
+        self.iterators = {path: mark_iterator(one) for path, one in walk.iterators.items()} | self.iterators
         holders = {path: find_set_by_packages(find_class(one), but="torch.nn.") for path, one in walk.holders.items()}
         aliases = {path: walk.seen[id(place.value)] for path, place in walk.aliases.items()}
         known = self.first.keys() | self.aliases.keys()
@@ -96,6 +104,7 @@ class ScriptObjects:
             "aliases": moved,
             "missing": [path for path in self.list_missing(walk) if not path.startswith(whole)],
             "placed": find_placed(small),
+            "iterators": {path: text for path, text in list_moved(walk, self.iterators)},
         }
 
     def has_changed(self, path: str, place: HeldPlace) -> bool:
@@ -142,7 +151,10 @@ class ScriptObjects:
             put_alias(walk, path, to)
         self.brought |= values.keys() | aliases.keys()
         missing = [path for path in saved.get("missing", ()) if path not in walk.holders]  # else made here, too
-        return [f"{path} is not what it was" for path in (*lost, *saved["left_out"], *missing)]
+        now = {path: mark_iterator(one) for path, one in walk.iterators.items()}
+        behind = [path for path, text in saved.get("iterators", {}).items() if now.get(path, text) != text]
+        phrases = [f"{path} is not what it was" for path in (*lost, *saved["left_out"], *missing)]
+        return phrases + [f"the iterator {path} is not where it was" for path in behind]
 
 
 def adopt_user(run: "ElasticRun", user: Mapping[str, Any], placed: Iterable[Path], is_final: bool) -> None:
@@ -219,6 +231,14 @@ def mark_place(value: Any) -> Any:
     return mark_whole(read_state(value)) if is_stateful(value) else mark(value)
 
 
+def list_moved(walk: Walk, before: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The iterators that have gone on since the start, and how far."""
+    for path, one in walk.iterators.items():
+        text = mark_iterator(one)
+        if before.get(path, text) != text:
+            yield path, text
+
+
 # Where things are.
 
 
@@ -285,8 +305,14 @@ def list_known(run: "ElasticRun") -> dict[str, Any]:
     """What the run has or was given, each by a name."""
     parts = [run, run.loader, run.loader.given, run.state, *run.models, *run.optimizers, *run.schedulers, *run.scalers]
     modules = [module for model in run.models for module in model.modules()]
-    known = (*parts, *modules, *run.kept.values())
+    known = (*parts, *modules, *run.kept.values(), *(run.objects.of_data or ()))
     return {f"known {number}": one for number, one in enumerate(known)}
+
+
+def find_data_generators(run: "ElasticRun") -> list[Any]:
+    """The generators that data, samplers and loaders of the run hold."""
+    feed = run.loader.feed
+    return find_held([feed.dataset, feed.sampler, feed.batch_sampler, feed.collate, run.loader.given])
 
 
 def list_memory(run: "ElasticRun") -> set[int]:

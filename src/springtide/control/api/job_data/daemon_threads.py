@@ -1,0 +1,43 @@
+"""A few threads for work that hangs only if a disk does, kept for the next piece; no server waits for their end."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from springtide.control.api.job_data.user_turns import do
+
+T = TypeVar("T")
+
+
+class DaemonThreads:
+    """At most so many, begun when they are needed. The pools of the standard library are waited for at the end."""
+
+    def __init__(self, most: int, name: str) -> None:
+        self.most = most
+        self.name = name
+        self.waiting: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
+        #: How many there are, and how many pieces of work are under way or wait; for the loop's thread alone.
+        self.begun = self.busy = 0
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """What some work returns, done in one of them."""
+        told: Future[T] = Future()
+        if self.begun < min(self.busy + 1, self.most):
+            threading.Thread(target=self.serve, name=self.name, daemon=True).start()
+            self.begun += 1
+        self.busy += 1
+        try:
+            self.waiting.put((work, told))
+            return await asyncio.wrap_future(told)
+        finally:
+            self.busy -= 1
+
+    def serve(self) -> None:
+        """Do one piece after another."""
+        while True:
+            work, told = self.waiting.get()
+            if told.set_running_or_notify_cancel():
+                do(work, told)
