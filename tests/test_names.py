@@ -30,6 +30,7 @@ SHORT_NAMES = {
     "Name",
     "Number",
     "Numbers",
+    "Place",
     "Plan",
     "Row",
     "Scope",
