@@ -30,7 +30,6 @@ SHORT_NAMES = {
     "Name",
     "Number",
     "Numbers",
-    "Place",
     "Plan",
     "Row",
     "Scope",
