@@ -388,10 +388,11 @@ def test_a_job_in_danger_has_what_would_help_as_buttons(tmp_path: Path) -> None:
         info = BoardInfo.read(browser.get("/api/v1/board").json())
         unpromised = next(one for one in info.jobs if one.group == "best_effort")
         far = replace(unpromised, predicted_s=info.now_s + 30 * 86_400.0)
-        axis = find_axis(replace(info, jobs=[far if one is unpromised else one for one in info.jobs]), BoardQuery())
-        assert axis.is_beyond(far.predicted_s or 0.0) and axis == find_axis(
-            info, BoardQuery()
-        )  # it squeezes no promise
+        jobs = tuple(far if one is unpromised else one for one in info.jobs)
+        axis = find_axis(replace(info, jobs=jobs), BoardQuery())
+        assert axis == find_axis(info, BoardQuery()) and axis.is_beyond(
+            far.predicted_s or 0.0
+        )  # no promise is squeezed
         job = job_id(shown, "vit-second")
         assert "Let node-1 take work again" in browser.get(f"/jobs/{job}").text
         answer = browser.post("/nodes/node-1/undrain", data={"next": f"/jobs/{job}"})
