@@ -196,6 +196,23 @@ def test_a_page_that_cannot_be_kept_live_says_so_and_is_when_others_are_closed(f
             expect(page.locator("#live")).to_have_attribute("data-state", "live")
 
 
+@pytest.mark.parametrize(("status", "reason"), [(503, "busy"), (429, "rate_limited")])
+def test_a_page_whose_stream_is_refused_for_another_reason_says_that_it_is_tried_again(
+    folder: Path, status: int, reason: str
+) -> None:
+    def refuse(route: Any) -> None:
+        document = {"schema": 1, "error": {"reason": reason, "sentence": "not now"}}
+        route.fulfill(status=status, json=document)
+
+    with serve_pages(folder / reason) as server, open_page(folder / f"{reason}-one", server) as page:
+        expect(page.locator("#live")).to_have_attribute("data-state", "live")
+        page.route("**/live/**", refuse)
+        page.reload()
+        expect(page.locator("#live")).to_contain_text("not live; trying again")
+        page.unroute("**/live/**")
+        expect(page.locator("#live")).to_have_attribute("data-state", "live")
+
+
 def test_back_after_a_search_shows_what_the_address_asks_for(folder: Path) -> None:
     with (
         serve_pages(folder / "sought") as server,

@@ -4,6 +4,7 @@ import asyncio
 import re
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from hashlib import sha256
@@ -11,11 +12,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+from sqlalchemy.exc import OperationalError
 from tests.dashboard.scenes import Shown, play, show
 
 from springtide.control.api.guard import Limiter, hash_token
 from springtide.control.api.sessions import MOST_SESSIONS, Pulse
 from springtide.control.storage.records import UserRecord
+from springtide.control.storage.store import Batch
 from springtide.dashboard.live import MOST_STREAMS, Hub
 from springtide.dashboard.posted_forms import MOST_FIELDS
 from springtide.dashboard.screens import SCREENS
@@ -51,7 +54,8 @@ def lock(path: Path) -> Iterator[None]:
         line.close()
 
 
-def test_a_sign_in_that_cannot_be_stored_holds_nobody_up(shown: Shown) -> None:
+def test_a_sign_in_that_cannot_be_stored_holds_nobody_up(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shown.sessions, "changes", None)  # who is too quick is told at once, and waits for nothing
     assert shown.scene.store.path is not None
     answers: list[int] = []
     senders = [
@@ -67,6 +71,94 @@ def test_a_sign_in_that_cannot_be_stored_holds_nobody_up(shown: Shown) -> None:
     for sender in senders:
         sender.join()
     assert set(answers) <= {303, 429}
+
+
+def wait_for_write(shown: Shown) -> None:
+    """Until a session is being written."""
+    for _ in range(600):
+        if shown.sessions.lock.locked():
+            return
+        time.sleep(0.05)
+    raise AssertionError("no session is written")
+
+
+def test_a_link_stops_nobody_while_sessions_cannot_be_stored(shown: Shown) -> None:
+    path = shown.link
+    assert shown.scene.store.path is not None
+    sender = threading.Thread(target=lambda: post_sign_in(shown, shown.token))
+    opener = threading.Thread(target=lambda: httpx.get(path, timeout=60))
+    with lock(shown.scene.store.path):
+        sender.start()
+        wait_for_write(shown)
+        opener.start()
+        time.sleep(0.3)  # for the link to arrive
+        began_s = time.monotonic()
+        assert httpx.get(f"{shown.url}/healthz", timeout=60).status_code == 200
+        assert shown.sessions.make_link(shown.owner), "nor does a new link wait for a write"
+        assert time.monotonic() - began_s < 5, "a write waits ten"
+    sender.join()
+    opener.join()
+
+
+def fail_locked(_batch: Batch) -> None:
+    raise OperationalError("INSERT", {}, sqlite3.OperationalError("database is locked"))
+
+
+@pytest.mark.parametrize("why", ["too many", "no thread", "locked", "late"])
+def test_a_link_that_was_refused_is_good_again_and_the_page_says_what_is_true(shown: Shown, why: str) -> None:
+    link = shown.link
+    with ExitStack() as refusing:
+        patch = refusing.enter_context(pytest.MonkeyPatch.context())
+        if why == "too many":
+            patch.setattr(shown.sessions, "changes", Limiter(0.001, 0))
+        elif why == "no thread":
+            patch.setattr("springtide.control.api.sessions.WRITE_S", 0.2)
+            patch.setattr(shown.sessions.threads, "free", asyncio.Semaphore(0))
+        elif why == "locked":
+            patch.setattr(shown.scene.store, "write", fail_locked)
+        else:
+            assert shown.scene.store.path is not None
+            refusing.enter_context(lock(shown.scene.store.path))
+            patch.setattr("springtide.control.api.sessions.WRITE_S", 0.2)
+        answer = httpx.get(link, timeout=60)
+        assert answer.status_code == (429 if why == "too many" else 503)
+        assert answer.headers["content-type"].startswith("text/html") and int(answer.headers["retry-after"]) > 0
+        told = {"no thread": "too many sign-ins are under way", "late": "is not known", "locked": "is locked"}
+        assert told.get(why, "changes per second") in answer.text.replace("Too", "too")
+        assert ("nothing was done" in answer.text) == (why in ("no thread", "locked"))
+    if why == "late":  # its thread goes on
+        while shown.sessions.lock.locked():
+            time.sleep(0.05)
+        assert httpx.get(link).status_code == 401, "it was stored after all"
+    else:
+        assert [httpx.get(link).status_code for _ in range(2)] == [303, 401]
+
+
+def test_a_link_that_two_browsers_open_at_once_signs_in_one(shown: Shown) -> None:
+    link, answers = shown.link, list[int]()
+    openers = [threading.Thread(target=lambda: answers.append(httpx.get(link, timeout=60).status_code)) for _ in "ab"]
+    assert shown.scene.store.path is not None
+    with lock(shown.scene.store.path):
+        for opener in openers:
+            opener.start()
+        wait_for_write(shown)
+        time.sleep(0.3)  # for the other one to arrive
+    for opener in openers:
+        opener.join()
+    assert sorted(answers) == [303, 401]
+
+
+def test_a_sign_out_that_is_not_stored_is_a_page_that_says_what_is_true(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert shown.scene.store.path is not None
+    with httpx.Client(base_url=shown.url, headers={"origin": shown.url}, timeout=60) as client:
+        client.post("/signin", data={"token": shown.token})
+        with lock(shown.scene.store.path):
+            monkeypatch.setattr("springtide.control.api.sessions.WRITE_S", 0.2)
+            answer = client.post("/signout")
+    assert (answer.status_code, answer.headers["content-type"]) == (503, "text/html; charset=utf-8")
+    assert "sign out again" in answer.text and "nothing was done" not in answer.text
 
 
 def test_sign_ins_count_as_changes(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from tests.dashboard.scenes import Shown, play, show
 
 from springtide import __version__
 from springtide.cloud.plan_reports import tell_ratio
+from springtide.control.api.job_data import user_turns
 from springtide.control.storage.records import UserRecord
 from springtide.dashboard.studies import study_runner
 from springtide.dashboard.studies.cloud_view import LogScale, build_rental, list_spans
@@ -19,7 +20,7 @@ from springtide.dashboard.studies.simulate_view import build_simulation
 from springtide.dashboard.studies.simulation_runs import run_simulation
 from springtide.dashboard.studies.simulation_study import SimulationBody
 from springtide.dashboard.studies.study_runner import StudyRunner
-from springtide.errors import InputError, StateError
+from springtide.errors import InputError, LimitError, StateError
 
 SIMULATION = {"synthetic": "jobs=20,gap=600,seed=0", "cluster": "1x8:a100", "policies": ["springtide", "edf"]}
 RENTAL = {"model": "resnet50", "steps": "90000", "global_batch": "256", "clouds": "aws", "deadline": "24h"}
@@ -215,6 +216,37 @@ def test_who_asks_for_many_studies_waits_for_their_own_and_keeps_nobody_else_out
 
     monkeypatch.setattr(study_runner, "compute", compute)
     assert all(isinstance(answer, dict) for answer in asyncio.run(ask()))
+
+
+def test_a_users_second_study_waits_for_the_first_however_long_it_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def compute(request: bytes) -> dict[str, str]:
+        await asyncio.sleep(0.3)
+        return {"of": request.decode()}
+
+    async def ask() -> list[object]:
+        runner, eve = StudyRunner(), UserRecord("eve", "", id="@eve")
+        many = [runner.run(eve, "simulation", {"seed": seed}) for seed in range(3)]
+        return await asyncio.gather(*many, return_exceptions=True)
+
+    monkeypatch.setattr(study_runner, "compute", compute)
+    monkeypatch.setattr(user_turns, "TURN_S", 0.1)
+    assert all(isinstance(answer, dict) for answer in asyncio.run(ask()))
+
+
+def test_one_user_holds_so_many_connections_with_studies(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def compute(request: bytes) -> dict[str, str]:
+        await asyncio.sleep(0)
+        return {"of": request.decode()}
+
+    async def ask() -> list[object]:
+        runner, eve = StudyRunner(), UserRecord("eve", "", id="@eve")
+        many = [runner.run(eve, "simulation", {"seed": seed}) for seed in range(study_runner.MOST_OF_EACH + 1)]
+        answers = await asyncio.gather(*many, return_exceptions=True)
+        return [*answers, await runner.run(eve, "simulation", {"seed": -1})]
+
+    monkeypatch.setattr(study_runner, "compute", compute)
+    answers = asyncio.run(ask())
+    assert [type(answer) for answer in answers].count(LimitError) == 1 and isinstance(answers[-1], dict)
 
 
 def test_a_process_that_is_ended_is_told() -> None:

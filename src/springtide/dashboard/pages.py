@@ -7,7 +7,7 @@ from typing import TypeAlias
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
-from springtide.control.api.guard import PageRules, find_user, write_error
+from springtide.control.api.guard import PageRules, Refused, find_user, write_error
 from springtide.control.api.sessions import SESSION_S, Pulse, Sessions, name_cookie, read_cookie
 from springtide.control.storage.records import UserRecord
 from springtide.dashboard import rendering
@@ -57,32 +57,55 @@ def add_sign_in(app: FastAPI, sessions: Sessions) -> None:
         user = find_user(sessions.store, form.get("token", "").strip())
         if user is None:
             problem = "That is no token of this server. It is in the file the server named when it started."
-            return rendering.answer_page(request, "signin.html", 401, next=where, problem=problem, ended=False)
-        return await let_in(request, sessions, user, where)
+            return show_signed_out(request, 401, problem, where)
+        try:
+            return let_in(request, await sessions.let_in(user), where)
+        except Refused as refused:
+            return show_refusal(request, refused, where)
 
     @app.get("/signin/{secret}", include_in_schema=False)
     async def sign_in_once(request: Request, secret: str) -> Response:
-        user = sessions.redeem(secret)
-        if user is None:
+        user = sessions.find_linked(secret)
+        try:
+            session = "" if user is None else await sessions.let_in_once(user, secret)
+        except Refused as refused:
+            return show_refusal(request, refused)
+        if not session:
             problem = "That link was used or is older than ten minutes. For a new one: springtide ui"
-            return rendering.answer_page(request, "signin.html", 401, next="/", problem=problem, ended=False)
-        return await let_in(request, sessions, user, "/")
+            return show_signed_out(request, 401, problem)
+        return let_in(request, session, "/")
 
     @app.post("/signout", include_in_schema=False)
     async def sign_out(request: Request) -> Response:
         host = request.headers["host"]
-        await sessions.let_out(request.state.user, read_cookie(request.headers.get("cookie", ""), host))
+        try:
+            await sessions.let_out(request.state.user, read_cookie(request.headers.get("cookie", ""), host))
+        except Refused as refused:
+            headers, page = rendering.write_refusal(refused.sentence)
+            return Response(page, refused.status, headers | refused.headers)
         response = rendering.go_to("/signin")
         response.delete_cookie(name_cookie(host), httponly=True, samesite="strict")
         return response
 
 
-async def let_in(request: Request, sessions: Sessions, user: UserRecord, where: str) -> Response:
-    """Begin a session, and go on."""
-    response = rendering.go_to(where)
-    secret, name = await sessions.let_in(user), name_cookie(request.headers["host"])
+def let_in(request: Request, session: str, where: str) -> Response:
+    """Go on in a session that has begun."""
+    response, name = rendering.go_to(where), name_cookie(request.headers["host"])
     secure = request.url.scheme == "https"
-    response.set_cookie(name, secret, int(SESSION_S), httponly=True, samesite="strict", secure=secure)
+    response.set_cookie(name, session, int(SESSION_S), httponly=True, samesite="strict", secure=secure)
+    return response
+
+
+def show_signed_out(request: Request, status: int, problem: str, where: str = "/") -> Response:
+    """Why nobody was signed in, above the form to sign in."""
+    return rendering.answer_page(request, "signin.html", status, next=where, problem=problem, ended=False)
+
+
+def show_refusal(request: Request, refused: Refused, where: str = "/") -> Response:
+    """Why a session could not begin now."""
+    problem = refused.sentence[:1].upper() + refused.sentence[1:] + "."
+    response = show_signed_out(request, refused.status, problem, where)
+    response.headers.update(refused.headers)
     return response
 
 

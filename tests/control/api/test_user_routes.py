@@ -124,7 +124,7 @@ def test_a_link_of_a_removed_user_signs_in_nobody_who_has_their_name_next(server
     sessions, ann = Sessions(server.store, lambda: 0.0), server.store.find_user("ann")
     assert ann is not None
     first, second = (sessions.make_link(ann).removeprefix("/signin/") for _ in range(2))
-    assert sessions.redeem(first) == ann
+    assert sessions.find_linked(first) == ann
     client.drop_user("ann")
     client.put_user("ann")
-    assert sessions.redeem(second) is None
+    assert sessions.find_linked(second) is None

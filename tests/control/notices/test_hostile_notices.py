@@ -5,6 +5,7 @@ import os
 import pwd
 import resource
 import socket
+import sqlite3
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -73,13 +74,50 @@ def test_a_poisoned_notice_costs_itself_only_and_others_are_told(
     assert check["ok"]
 
 
-def test_a_notifier_that_has_ended_is_told_in_readiness(tmp_path: Path) -> None:
+def test_a_notifier_that_has_ended_is_told_and_the_server_stays_ready(tmp_path: Path) -> None:
     with run_server(tmp_path) as server:
         server.notifier.ended = True
         server.notifier.thread.join()
         reply = httpx.get(f"{server.url}/readyz")
-        assert reply.status_code == 503
+        assert reply.status_code == 200
         assert "start the server again" in reply.json()["checks"]["notices"]["sentence"]
+
+
+def test_notices_that_cannot_be_read_are_told_and_the_server_stays_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> list[tuple[int, str]]:
+        raise OSError(5, "no such luck")
+
+    monkeypatch.setattr(notifier, "LOOK_S", 0.05)
+    monkeypatch.setattr(notifier, "STILL_S", 1.0)
+    with run_server(tmp_path) as server:
+        monkeypatch.setattr(server.store, "list_due_notices", fail)
+        time.sleep(1.5)
+        reply = httpx.get(f"{server.url}/readyz")
+        assert reply.status_code == 200
+        told = reply.json()["checks"]["notices"]
+        assert told["age_s"] < 1.0 and "no such luck" in told["sentence"]
+        monkeypatch.undo()
+        wait_for(lambda: not httpx.get(f"{server.url}/readyz").json()["checks"]["notices"]["sentence"])
+
+
+def test_a_notice_that_cannot_be_read_is_given_up_and_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifier, "LOOK_S", 0.1)
+    with serve_web([]) as (hook, heard), run_server(tmp_path) as server:
+        later = time.time() + 1e6
+        server.store.write(Batch(notices=[replace(make_notice(hook, "torn"), due_s=later)]))
+        with sqlite3.connect(str(server.store.path)) as line:
+            line.execute("UPDATE notices SET body = '{torn', due_s = 0")
+        line.close()
+        server.store.write(Batch(notices=[make_notice(hook)]))
+        wait_for(lambda: heard)
+        with sqlite3.connect(str(server.store.path)) as line:
+            state, said = line.execute("SELECT state, said FROM notices WHERE job = 'torn'").fetchone()
+        line.close()
+    assert state == "given_up" and "cannot be read" in said
 
 
 def test_what_is_said_of_a_failure_can_be_stored_anywhere() -> None:

@@ -13,8 +13,10 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any, TypeVar
 
 from springtide.control.api.guard import Limiter, Refused, hash_token, spend
-from springtide.control.api.job_data.user_turns import UserThreads
+from springtide.control.api.job_data.user_turns import NotBegunError, UserThreads
 from springtide.control.scheduling.loop.calls import UNDONE
+from springtide.control.scheduling.loop.health import show_safely
+from springtide.control.storage.database.databases import is_unavailable, is_undone
 from springtide.control.storage.records import UserRecord
 from springtide.control.storage.store import Batch, Store
 
@@ -25,6 +27,8 @@ LINK_S = 600.0
 MOST_SESSIONS = 20  # of one user; the oldest make way
 WRITE_S = 15.0  # for a session to be stored
 MOST_THREADS, THREADS_OF_EACH = 32, 2
+NOT_IN = "whether the session was stored is not known; sign in again; for a new link: springtide ui"
+NOT_OUT = "whether the session has ended is not known; sign out again"
 
 
 @dataclass(slots=True)
@@ -34,7 +38,10 @@ class Sessions:
     store: Store
     now_s: Callable[[], float]
     links: dict[str, tuple[str, float, str]] = field(default_factory=dict)
+    #: Held while sessions are written, for seconds where the database is locked: only by threads of `threads`.
     lock: threading.Lock = field(default_factory=threading.Lock)
+    #: Held for links, over no write: whoever answers everybody may wait for it.
+    links_lock: threading.Lock = field(default_factory=threading.Lock)
     known: dict[str, list[Any]] | None = None
     #: What counts a sign-in as a change of its user's; None: nothing does.
     changes: Limiter | None = None
@@ -42,20 +49,34 @@ class Sessions:
 
     async def let_in(self, user: UserRecord) -> str:
         """A new session of a user who does not ask for too many; returns what its cookie holds."""
-        if self.changes is not None:
-            spend(self.changes, "changes", user)
-        return await self._store_for(user, lambda: self.begin(user))
+        return await self._let_in(user, lambda: self.begin(user))
+
+    async def let_in_once(self, user: UserRecord, link: str) -> str:
+        """A new session by a link, which is then used up; empty if it was used meanwhile."""
+        return await self._let_in(user, lambda: self.begin_once(user, link))
 
     async def let_out(self, user: UserRecord, secret: str) -> None:
         """End a session of a user."""
-        await self._store_for(user, lambda: self.end(secret))
+        await self._store_for(user, lambda: self.end(secret), NOT_OUT)
 
-    async def _store_for(self, user: UserRecord, work: Callable[[], T]) -> T:
+    async def _let_in(self, user: UserRecord, work: Callable[[], str]) -> str:
+        if self.changes is not None:
+            spend(self.changes, "changes", user)
+        return await self._store_for(user, work, NOT_IN)
+
+    async def _store_for(self, user: UserRecord, work: Callable[[], T], unknown: str) -> T:
+        """Have a thread write something; what is told where nobody knows whether it did so says how to go on."""
         try:
             return await self.threads.run(user, work, WRITE_S)
+        except NotBegunError as error:
+            sentence = f"{error}; {UNDONE}"
         except TimeoutError:
-            sentence = f"the database did not answer within {WRITE_S:g} s; {UNDONE}"
-            raise Refused(503, "unavailable", sentence, wait_s=1.0) from None
+            sentence = f"the database did not answer within {WRITE_S:g} s; {unknown}"
+        except Exception as error:
+            if not is_unavailable(error):
+                raise
+            sentence = f"{show_safely(error)}; {UNDONE if is_undone(error) else unknown}"
+        raise Refused(503, "unavailable", sentence, wait_s=1.0)
 
     def begin(self, user: UserRecord) -> str:
         """A new session; returns what its cookie holds."""
@@ -81,19 +102,33 @@ class Sessions:
         with self.lock:
             self._write({key: one for key, one in self._read().items() if key != hash_token(secret)})
 
+    def begin_once(self, user: UserRecord, link: str) -> str:
+        """A new session by a link, which is good again if no session can be stored; empty if it is good no more."""
+        key = hash_token(link)
+        with self.links_lock:
+            taken = self.links.pop(key, None)
+        if taken is None:
+            return ""
+        try:
+            return self.begin(user)
+        except BaseException:
+            with self.links_lock:
+                self.links[key] = taken
+            raise
+
     def make_link(self, user: UserRecord) -> str:
         """The path that signs a user in, once and soon."""
         secret = secrets.token_urlsafe(32)
-        with self.lock:
+        with self.links_lock:
             now_s = self.now_s()
             self.links = {key: one for key, one in self.links.items() if one[1] > now_s}
             self.links[hash_token(secret)] = (user.name, now_s + LINK_S, user.token_hash)
         return f"/signin/{secret}"
 
-    def redeem(self, secret: str) -> UserRecord | None:
-        """The user whom a link signs in; it does not do so twice, nor after their token was replaced."""
-        with self.lock:
-            name, until_s, token_hash = self.links.pop(hash_token(secret), ("", 0.0, ""))
+    def find_linked(self, link: str) -> UserRecord | None:
+        """The user whom a link signs in: nobody once it was used or is old, or after their token was replaced."""
+        with self.links_lock:
+            name, until_s, token_hash = self.links.get(hash_token(link), ("", 0.0, ""))
         return self._find_user(name, token_hash) if until_s > self.now_s() else None
 
     def _find_user(self, name: str, token_hash: str) -> UserRecord | None:

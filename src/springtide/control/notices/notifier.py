@@ -16,6 +16,8 @@ from typing import Any
 
 from springtide.control.notices.notice_decisions import OF_EACH, choose_next, is_news, note_try
 from springtide.control.notices.notice_deliveries import MailServer, deliver
+from springtide.control.scheduling.loop.health import show_safely
+from springtide.control.storage.database.databases import is_unavailable
 from springtide.control.storage.records import JobRecord, NoticeRecord
 from springtide.control.storage.store import Store
 from springtide.core.durations import show_span
@@ -44,6 +46,7 @@ class Notifier:
         self.note_failure = note_failure
         self.ended = False
         self.looked_s = time.monotonic()
+        self.failing = ""  # why the last look failed; empty after a good one
         #: The owners of the notices that are under way, by their numbers.
         self.under_way: dict[int, str] = {}
         #: When each owner last had a turn, as a number that grows.
@@ -78,14 +81,19 @@ class Notifier:
             self.thread.join(0.2)
 
     def check(self) -> dict[str, Any]:
-        """Whether it tells, in the form of a check of readiness."""
+        """What is wrong with telling, in the form of a check of readiness; no server is unready for it.
+
+        A standby has no notifier: whoever sends requests elsewhere would lose the whole API over its mail.
+        """
         age_s = time.monotonic() - self.looked_s
         sentence = ""
         if not self.thread.is_alive():
             sentence = "the thread that sends notices has ended; start the server again"
         elif age_s > STILL_S:
             sentence = f"nobody has looked for notices to send for {show_span(age_s)}; start the server again"
-        return {"ok": not sentence, "age_s": round(age_s, 3), "sentence": sentence}
+        elif self.failing:
+            sentence = f"notices cannot be read, and are looked for again: {self.failing}"
+        return {"ok": True, "age_s": round(age_s, 3), "sentence": sentence}
 
     def run(self) -> None:
         """Look for what is due, now and then and whenever something was stored."""
@@ -102,9 +110,11 @@ class Notifier:
             self.news.clear()
             try:
                 self.begin_due()
-                self.looked_s = time.monotonic()
-            except Exception:
+                self.failing = ""
+            except Exception as error:
                 logger.exception("notices could not be read; they are looked for again")
+                self.failing = show_safely(error)
+            self.looked_s = time.monotonic()
             await asyncio.sleep(REST_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
@@ -117,13 +127,24 @@ class Notifier:
         """Begin to tell what is due, as much as may be under way at once."""
         waiting = self.store.list_due_notices(self.now_s(), OF_EACH, self.under_way)
         for seq, owner in choose_next(waiting, list(self.under_way.values()), self.turns):
-            notice = self.store.find_notice(seq)
+            self.turns[owner] = max(self.turns.values(), default=0) + 1
+            notice = self.read(seq)
             if notice is not None:
-                self.turns[owner] = max(self.turns.values(), default=0) + 1
                 self.under_way[seq] = owner
                 task = asyncio.create_task(self.send(notice, owner))
                 self.tasks.add(task)
                 task.add_done_callback(self.tasks.discard)
+
+    def read(self, seq: int) -> NoticeRecord | None:
+        """The notice of a number; None if it is gone, or given up because its row cannot be read."""
+        try:
+            return self.store.find_notice(seq)
+        except Exception as error:
+            if is_unavailable(error):  # all of them
+                raise
+            logger.exception("notice %d was given up: its row cannot be read", seq)
+            self.store.give_up_notice(seq, f"its row in the database cannot be read: {show_safely(error)}")
+            return None
 
     async def send(self, notice: NoticeRecord, owner: str) -> None:
         """Try one, and note what came of it; what cannot be noted now is noted later, and not sent again before."""

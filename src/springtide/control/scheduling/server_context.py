@@ -11,8 +11,6 @@ from springtide.control.scheduling.speeds import find_torch_version
 from springtide.control.storage.staging import Staging
 from springtide.control.storage.state_dir import StateDir
 
-#: A policy as the reconciler asks it: placed and checked.
-
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:

@@ -95,7 +95,12 @@ class Staging:
         return [record for record in self.jobs.values() if record.active]
 
     def add(self, record: JobRecord, *events: EventRecord) -> JobRecord:
-        """Stage a new job under the next number."""
+        """Stage a new job under the next number, with what is known of its speed.
+
+        Housekeeping forgets in the store the speeds of code that no job had until now; they are still known here.
+        """
+        for speed in list(self.speeds[record.speed_key].values()):
+            self.put_speed(speed)
         record = replace(record, seq=self.next_seq)
         self.next_seq += 1
         return self.stage(Effects(record, events))

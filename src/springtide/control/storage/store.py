@@ -440,6 +440,11 @@ class Store(AccountStore):
         with self.begin() as connection:
             connection.execute(NOTICES.update().where(NOTICES.c.seq == notice.seq).values(**write_fields(notice)))
 
+    def give_up_notice(self, seq: int, said: str) -> None:
+        """Note of a notice whose row cannot be read that it is not told."""
+        with self.begin() as connection:
+            connection.execute(NOTICES.update().where(NOTICES.c.seq == seq).values(state="given_up", said=said))
+
     def notices(self, job_id: str) -> list[NoticeRecord]:
         """What was or is to be told of a job, oldest first."""
         with self.engine.connect() as connection:

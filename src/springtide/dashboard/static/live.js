@@ -68,10 +68,21 @@
       if (fresh) { showTimes(fresh); window.htmx.process(fresh); fresh.dispatchEvent(new CustomEvent("drawn", { bubbles: true })); }
     }
   }
+  const findStream = () => "/live" + location.pathname + location.search;
+  // The source of a stream that is refused does not know why: only a user with too many pages can do something about it.
+  async function tellRefusal() {
+    const stop = new AbortController();
+    let reason = "";
+    try {
+      const answer = await fetch(findStream(), { signal: stop.signal });
+      if (answer.status === 429) reason = (await answer.json()).error.reason;
+    } catch { /* not one of ours, or not back yet */ } finally { stop.abort(); }
+    if (looking) tell("lost", reason === "limit" ? "not live; close other pages" : "not live; trying again");
+  }
   function connect() {
     disconnect();
     if (!("live" in document.body.dataset) || document.hidden) return;
-    source = new EventSource("/live" + location.pathname + location.search);
+    source = new EventSource(findStream());
     let opened = false;
     source.onopen = () => { opened = true; refused = 0; find(); };
     source.addEventListener("page", (event) => { find(); swap(JSON.parse(event.data)); });
@@ -82,7 +93,7 @@
         if (looking) return;
         looking = true; // one that never opened may be refused again: not at once, and later and later
         if (!opened) refused += 1;
-        if (refused > 1) tell("lost", "not live; close other pages");
+        if (refused > 1) tellRefusal();
         setTimeout(lookAgain, opened ? 0 : 1000 * Math.min(30, refused * refused));
       } else lose();
     };

@@ -4,17 +4,20 @@ import asyncio
 import json
 import os
 import sys
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 
 from springtide.control.api.job_data.user_turns import UserTurns
 from springtide.control.storage.records import UserRecord
 from springtide.core.shared_types import Document
-from springtide.errors import InputError, StateError
+from springtide.errors import InputError, LimitError, StateError
 
 WALL_S = 120.0
 WAITING = 4  # that may wait for their turn
+MOST_OF_EACH = 32  # of one user that run or wait: each holds a connection, for minutes
 KEPT = 16
 
 
@@ -24,8 +27,9 @@ class StudyRunner:
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     #: A user who asks for several waits for their own: the places for those who wait are everybody's.
-    turns: UserTurns = field(default_factory=lambda: UserTurns(1, "study"))
+    turns: UserTurns = field(default_factory=lambda: UserTurns(1, "study", (WAITING + 1) * WALL_S))
     waiting: int = 0
+    asked: Counter[str] = field(default_factory=Counter)
     results: OrderedDict[str, Document] = field(default_factory=OrderedDict)
 
     async def run(self, user: UserRecord, kind: str, body: Document) -> Document:
@@ -33,13 +37,27 @@ class StudyRunner:
         request = json.dumps({"kind": kind, "body": body}, sort_keys=True).encode()
         key = sha256(request).hexdigest()
         if key not in self.results:
-            async with self.turns.take(user):
-                # what was asked for twice is there by now
-                self.results[key] = self.results.get(key) or await self.wait_and_compute(request)
+            with self.count(user):
+                async with self.turns.take(user):
+                    # what was asked for twice is there by now
+                    self.results[key] = self.results.get(key) or await self.wait_and_compute(request)
         self.results.move_to_end(key)
         while len(self.results) > KEPT:
             self.results.popitem(last=False)
         return self.results[key]
+
+    @contextmanager
+    def count(self, user: UserRecord) -> Iterator[None]:
+        """Count a study of a user; raises LimitError if they have asked for too many."""
+        if self.asked[user.id] >= MOST_OF_EACH:
+            raise LimitError(
+                f"{MOST_OF_EACH} studies of user {user.name} run or wait already; ask again when one has ended"
+            )
+        self.asked[user.id] += 1
+        try:
+            yield
+        finally:
+            self.asked[user.id] -= 1
 
     async def wait_and_compute(self, request: bytes) -> Document:
         """Compute when those who came before have been served."""

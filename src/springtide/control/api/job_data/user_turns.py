@@ -26,9 +26,11 @@ class NotBegunError(TimeoutError):
 class UserTurns:
     """At most so many at a time of each user; more wait for their turn, and are refused if it does not come."""
 
-    def __init__(self, most: int, what: str) -> None:
+    def __init__(self, most: int, what: str, patience_s: float | None = None) -> None:
         self.most = most
         self.what = what
+        #: How long a user waits for one of their own to end; None: as long as for most things.
+        self.patience_s = patience_s
         self.turns: dict[str, asyncio.Semaphore] = {}
 
     @asynccontextmanager
@@ -43,13 +45,14 @@ class UserTurns:
     async def wait(self, user: UserRecord) -> asyncio.Semaphore:
         """Wait for a turn; it is given back with `release`."""
         turn = self.turns.setdefault(user.id, asyncio.Semaphore(self.most))
+        patience_s = TURN_S if self.patience_s is None else self.patience_s
         try:
-            async with asyncio.timeout(TURN_S):
+            async with asyncio.timeout(patience_s):
                 await turn.acquire()
         except TimeoutError:
             sentence = (
                 f"user {user.name} has {self.most} {self.what} under way, as many as may be at a time, "
-                f"and none has ended within {TURN_S:g} s; nothing was done; try again when one has"
+                f"and none has ended within {patience_s:g} s; nothing was done; try again when one has"
             )
             raise Refused(429, "limit", sentence, wait_s=AGAIN_S) from None
         return turn
