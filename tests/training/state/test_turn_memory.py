@@ -586,7 +586,7 @@ class TrainsWithACount:
 
     def train(self, walk: Walk) -> None:
         for x in walk:
-            ((self.model(x) * WEIGHT).sum() / self.model.calls).backward()  # type: ignore[operator]
+            ((self.model(x) * WEIGHT).sum() / self.model.calls).backward()
 
 
 class Masking(nn.Module):
