@@ -28,7 +28,7 @@ LOADING = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", 
 
 
 @dataclass(frozen=True, slots=True)
-class CodePart:
+class CodePiece:
     """Instructions up to where a value is stored, asked or thrown away, and whether they leave values as they are."""
 
     code: list[Instruction]
@@ -112,7 +112,7 @@ def sets_weights(span: CodeSpan) -> bool:
 # Parts of code, each up to where something is stored, asked or thrown away.
 
 
-def list_parts(span: CodeSpan) -> Iterator[CodePart]:
+def list_parts(span: CodeSpan) -> Iterator[CodePiece]:
     """The parts of code, and whether each leaves values as they are.
 
     One does not if it has an operator, a call that is not known, or a variable that another such part has stored.
@@ -122,7 +122,7 @@ def list_parts(span: CodeSpan) -> Iterator[CodePart]:
     for one in (each for index in span.inside for each in separate(span.code[index])):
         code.append(one)
         if one.opname.startswith(ENDING):
-            part = CodePart(code, leaves_be(code) and not computed.intersection(list_loaded(code)))
+            part = CodePiece(code, leaves_be(code) and not computed.intersection(list_loaded(code)))
             if not part.leaves_be and one.opname.startswith(VARIABLES):
                 computed.add(one.argval)
             yield part
@@ -156,20 +156,20 @@ def list_loaded(code: Iterable[Instruction]) -> list[Any]:
     return [one.argval for one in code if one.opname.startswith(LOADING)]
 
 
-def sets_data(part: CodePart) -> bool:
+def sets_data(part: CodePiece) -> bool:
     """Whether a part of code gives a tensor the memory of a copy: `q.data = p.data.clone()`."""
     last = part.code[-1]
     return last.opname == "STORE_ATTR" and last.argval == "data" and part.leaves_be and count_calls(part.code) > 0
 
 
-def sets_items(parts: Iterable[CodePart], container: str) -> bool:
+def sets_items(parts: Iterable[CodePiece], container: str) -> bool:
     """Whether all that is done with a list or a dict is to store copies in it, to ask it and to put them back."""
     about = [part for part in parts if container in list_loaded(part.code)]
     stores = [part for part in about if stores_in(part, container)]
     return bool(stores) and all(part.leaves_be and not part.code[-1].opname.startswith(KEEPING) for part in about)
 
 
-def stores_in(part: CodePart, container: str) -> bool:
+def stores_in(part: CodePiece, container: str) -> bool:
     """Whether a part of code stores an item: behind the value it loads the container and the key."""
     loaded = [one.argval for one in part.code if one.opname.startswith("LOAD_")]
     return part.code[-1].opname == "STORE_SUBSCR" and loaded[-2:-1] == [container]
