@@ -1,11 +1,12 @@
 """Ranks read from the environment: a share of the data by one is refused, any other use is told, or harmless."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from springtide.errors import JobError
-from springtide.training.group.rank_reads import check_reads
+from springtide.training.group.rank_reads import RankNames, check_reads, find_shares
 
 READ = "import os\nrank = int(os.environ.get('RANK', 0))\nworld = int(os.environ.get('WORLD_SIZE', 1))\n"
 PAIR = "import os\nrank, world = int(os.getenv('RANK', '0')), int(os.getenv('WORLD_SIZE', '1'))\n"
@@ -16,6 +17,9 @@ SHARES = [
     READ + "per = 12 // world\nfiles = list(range(12))[rank * per : (rank + 1) * per]",
     READ + "files = list(range(12))\nif world > 1:\n    files = files[rank::world]",
     READ.replace("rank =", "me =").replace("world =", "ranks =") + "files = list(range(12))[me::ranks]",
+    READ + "files = [one for one in range(12) if rank == one % world]",
+    READ + "files = [one for one in range(12) if not rank != (one + 1) % world]",
+    READ + "files = [one for one in range(12) if (one - rank) % world == 0]",
 ]
 HARMLESS = [
     READ + "if rank == 0: print('main')\nlr = 0.1 * world",
@@ -24,6 +28,13 @@ HARMLESS = [
     READ + "switch = len('no') > 9\nif switch:\n    files = list(range(12))[rank::world]",
     READ + "switch = len('no') > 9\nfiles = (\n    list(range(12))[rank::world]\n    if switch\n    else [1]\n)",
     READ + "if rank > 0:\n    files = list(range(12))[rank:]",
+    READ + "print('rank %d of %d' % (rank, world))",
+    READ + "batch = 8\nassert batch % world == 0, f'[rank {rank}] {batch} is no multiple of {world}'",
+    READ + "batch = 8\nif rank == 0 and batch % world != 0: raise ValueError(batch)",
+    READ + "name = 'a long name'\nprint(f'{rank}/{world} {name[:8]}')",
+    READ + "names = ['a name'] * 4\nprint(f'{rank}/{world} {names[rank][:8]}')",
+    READ + "def log(msg): print('[%d/%d] %s' % (rank, world, msg))",
+    READ + "seed = (7 + rank) % world",
 ]
 
 
@@ -56,6 +67,32 @@ def test_other_uses_are_told(text: str, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("WORLD_SIZE", "4")
     (said,) = run_script(text)
     assert "reads a rank from the environment" in said
+
+
+def split(files: list[str], rank: int, world: int) -> tuple[int, list[str]]:
+    return world, files[rank:world]
+
+
+def keep(files: list[str], rank: int, world: int) -> list[object]:
+    return [(one, rank == one % world) for one in range(len(files))]
+
+
+def compare(one: int, rank: int, world: int) -> tuple[int, bool]:
+    return one, rank == one % world
+
+
+@pytest.mark.parametrize("function", [split, keep, compare])
+def test_a_share_of_local_variables_is_found(function: Callable[..., object]) -> None:
+    """Later Pythons load two of these at once."""
+    assert [share.ranks for share in find_shares(function.__code__, RankNames())] == [("rank",)]
+
+
+def show(names: list[str], rank: int, world: int) -> list[object]:
+    return [rank, world, names[rank][:8], len(names) % world == 0]
+
+
+def test_a_text_with_a_rank_is_no_share() -> None:
+    assert list(find_shares(show.__code__, RankNames())) == []
 
 
 class Rows:

@@ -87,6 +87,16 @@ def test_a_later_look_sees_what_belongs_to_no_model() -> None:
         guard.end(run)
 
 
+def test_a_look_after_the_first_epochs_warns_of_what_turns_may_set_anew() -> None:
+    said: list[str] = []
+    guard, run, teacher = TurnGuard(said.append), make_run(), torch.nn.Linear(2, 2)
+    guard.walks, guard.due_s, run.position = 9, 0.0, Position(epoch=EPOCHS)
+    guard.begin(run)
+    teacher.weight.data.mul_(0.9)
+    guard.end(run)
+    assert len(said) == 1 and "parameter 'weight' of teacher (Linear)" in said[0]
+
+
 def test_a_look_is_as_far_from_the_next_as_all_of_it_has_taken() -> None:
     guard, run = TurnGuard(), make_run()
     guard.begin(run)

@@ -115,7 +115,7 @@ def find_shares(code: CodeType, names: RankNames) -> Iterator[Share]:
     for line, statement in statements:
         certain = [one for one in statement if not any(one.offset in span for span in skipped)]
         ranks, worlds = list_ranks(statement, names), list_worlds(statement, names)
-        if ranks and worlds and takes_part(certain):
+        if ranks and worlds and takes_part(certain, names):
             sources = {*names.sources, *(name for name in worlds if name not in names.worlds)}
             yield Share(code.co_filename, line, tuple(ranks), worlds[0], tuple(sources))
         for one in certain:
@@ -160,13 +160,52 @@ def list_statements(code: CodeType) -> Iterator[tuple[int, list[dis.Instruction]
     yield from sorted(found.items())
 
 
-def takes_part(statement: list[dis.Instruction]) -> bool:
-    """Whether a line slices, takes a remainder or calls what splits data."""
-    return any(
-        one.opname in SLICES or (one.opname == "BINARY_OP" and one.argrepr == "%") or one.argval in SHARING
-        for one in statement
-        if not isinstance(one.argval, CodeType)
-    )
+def takes_part(statement: list[dis.Instruction], names: RankNames) -> bool:
+    """Whether a line slices by a rank, compares a remainder with one or calls what splits data.
+
+    Not one that formats both in a text, or checks whether a number is a multiple of the other.
+    """
+    for place, one in enumerate(statement):
+        if isinstance(one.argval, CodeType):
+            continue
+        if one.argval in SHARING:
+            return True
+        if one.opname in (*SLICES, "COMPARE_OP"):
+            operands = list_operands(statement, place)
+            has_remainder = any(each.opname == "BINARY_OP" and each.argrepr == "%" for each in operands)
+            if list_ranks(operands, names) and (has_remainder or one.opname in SLICES):
+                return True
+    return False
+
+
+def list_operands(statement: list[dis.Instruction], place: int) -> list[dis.Instruction]:
+    """What makes the values that an instruction works on, by where it stands in the text; of a slice its bounds."""
+    one = statement[place]
+    inside = [index for index in range(place) if is_within(statement[index], one)]
+    if one.opname == "BINARY_SLICE":  # its text begins with the object that is sliced
+        owner = max((index for index in inside if find_begin(statement[index]) == find_begin(one)), default=-1)
+        inside = [index for index in inside if index > owner]
+    found = [statement[index] for index in inside]
+    # Later Pythons load two variables at once, where the first of them stands.
+    before = statement[inside[0] - 1] if inside and inside[0] else None
+    if before is not None and isinstance(before.argval, tuple) and LOADING.match(before.opname):
+        found.insert(0, before._replace(argval=before.argval[1]))
+    return found
+
+
+def is_within(one: dis.Instruction, around: dis.Instruction) -> bool:
+    """Whether an instruction's text lies within that of another; also where Python was told to keep no places."""
+    inner, outer = one.positions, around.positions
+    if inner is None or outer is None or inner.col_offset is None or outer.col_offset is None:
+        return True
+    ends = (inner.end_lineno or 0, inner.end_col_offset or 0), (outer.end_lineno or 0, outer.end_col_offset or 0)
+    return find_begin(one) >= find_begin(around) and ends[0] <= ends[1]
+
+
+def find_begin(one: dis.Instruction) -> tuple[int, int]:
+    """Where the text of an instruction begins."""
+    where = one.positions
+    return (0, 0) if where is None else (where.lineno or 0, where.col_offset or 0)
 
 
 def note_stored(statement: list[dis.Instruction], names: RankNames) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
 
 #: Walks that are always looked at: the second sees what the first has made, such as an optimizer's state. So are those
-#: of a run's first epochs: `if epoch >= warm:` begins with something late.
+#: of a run's first epochs: `if epoch >= warm:` begins with something late. Later looks refuse only what is sure.
 FIRST = 2
 EPOCHS = 4
 #: One part in so many of the time is spent on looking at those after them.
@@ -88,7 +88,7 @@ class TurnGuard:
                 "process; change it after that loop, which is once per global step"
             )
         if self.loose is not None:
-            self.loose.refuse_changed(run.device, self.warn)
+            self.loose.refuse_changed(run.device, self.warn, is_late=run.position.epoch >= EPOCHS)
             self.loose = None
 
 

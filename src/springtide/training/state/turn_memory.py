@@ -13,7 +13,7 @@ import inspect
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from types import CodeType, FrameType, FunctionType, MappingProxyType
@@ -35,7 +35,6 @@ from springtide.training.state.script.loop_code import (
     read_code,
 )
 from springtide.training.state.script.loop_variables import find_value, is_installed, list_frames, write_plain
-from springtide.training.state.script.loss_flow import makes_of
 from springtide.training.state.script.own_generators import GeneratorWatch
 from springtide.training.state.script.trained_variables import (
     find_counted,
@@ -243,8 +242,7 @@ class TurnLook:
     def list_attributes(self, models: Sequence[torch.nn.Module]) -> Attributes:
         """What attributes of modules and of the script's objects are."""
         counted = chain.from_iterable(list_counted(frame, self.find_known(frame)) for frame in list_walking())
-        trained = set().union(*self.trained.values())
-        return {**dict(list_remembered(models, trained)), **dict(list_held()), **dict(counted)}
+        return {**dict(list_remembered(models)), **dict(list_held()), **dict(counted)}
 
     def find_known(self, frame: FrameType) -> Names:
         """The variables that gradients depend on, if the loop was read: its first turn has to be over for that."""
@@ -362,17 +360,13 @@ def holds_tensor(value: Any) -> bool:
     return isinstance(value, list | tuple) and any(map(holds_tensor, value))
 
 
-def list_remembered(
-    models: Sequence[torch.nn.Module], trained: Collection[str]
-) -> Iterator[tuple[tuple[str, str], Any]]:
+def list_remembered(models: Sequence[torch.nn.Module]) -> Iterator[tuple[tuple[str, str], Any]]:
     """The attributes of modules that their own code goes on from, and that are numbers or hold tensors.
 
-    Not those that are only shown, if gradients do not depend on them outside.
+    Those that are only shown too: a property, an owner of the module or a class of the script's may read them.
     """
-    outside = {name.rpartition(".")[2] for name in trained if "." in name}
     for name, module in chain.from_iterable(model.named_modules() for model in models):
-        kind: Any = type(module)
-        for attribute in find_own(kind) - (find_shown(kind) - outside):
+        for attribute in find_own(type(module)):  # type: ignore[arg-type]  # every class of modules has a hash
             value = module.__dict__.get(attribute)
             if type(value) in (int, float) or holds_tensor(value):
                 yield (f"{name or type(module).__name__}", attribute), value
@@ -460,16 +454,4 @@ def find_own(kind: Any) -> frozenset[str]:
 
     Installed packages are left alone: what they count (a metric its updates, a cache its length) is theirs to know.
     """
-    classes = [one for one in kind.__mro__ if issubclass(one, torch.nn.Module) and one is not torch.nn.Module]
-    functions = [value for one in classes for value in vars(one).values() if isinstance(value, FunctionType)]
-    own = [one for one in functions if not is_installed(one.__code__.co_filename)]
-    return frozenset(chain.from_iterable(find_remembered(one.__code__) for one in own))
-
-
-@lru_cache(maxsize=4096)
-def find_shown(kind: Any) -> frozenset[str]:
-    """Those of them that are only counted and shown: nothing else that these functions make depends on them."""
-    classes = [one for one in kind.__mro__ if issubclass(one, torch.nn.Module) and one is not torch.nn.Module]
-    functions = [value for one in classes for value in vars(one).values() if isinstance(value, FunctionType)]
-    own = [one for one in functions if not is_installed(one.__code__.co_filename) and one.__name__ != "__init__"]
-    return frozenset(name for name in find_own(kind) if not any(makes_of(one, name) for one in own))
+    return frozenset(chain.from_iterable(map(find_remembered, list_methods(kind))))

@@ -49,21 +49,34 @@ class LooseTensors:
     copies: list[Copy]
     numbers: Numbers
 
-    def refuse_changed(self, device: torch.device, warn: Callable[[str], None]) -> None:
-        """Refuse what turns have changed since; only warn where they may set it anew before they read it."""
+    def refuse_changed(self, device: torch.device, warn: Callable[[str], None], is_late: bool = False) -> None:
+        """Refuse what turns have changed since; only warn where they may set it anew before they read it.
+
+        And in a late look, unless it is a buffer: so far the script may have been right, and have run for hours.
+        """
         after = number_all(self.modules, self.copies, device)
         changed = [key for key, number in self.numbers.items() if after.get(key, number) != number]
-        if not changed:
-            return
-        owner, name, _ = changed[0]
-        module = next((one for one in self.modules if id(one) == owner), None)
-        if module is not None and name in module._buffers:
-            refuse_buffer(module, name)
-        what = name_copy(self.copies, owner) if module is None else f"parameter {name_owned(module, name)}"
-        if sets_anew():
+        modules = {id(one): one for one in self.modules}
+        for owner, name, _ in changed:
+            if owner in modules and name in modules[owner]._buffers:
+                refuse_buffer(modules[owner], name)
+        doubtful = {name: is_late or sets_anew(name) for name in {self.find_container(key[0]) for key in changed}}
+        sure = [key for key in changed if not doubtful[self.find_container(key[0])]]
+        if sure:
+            refuse_average(self.describe(sure[0]))
+        if changed:
+            what = self.describe(changed[0])
             warn(f"{what} was changed inside `for ... in step:`; if a turn does not set it anew first, {ANEW}")
-        else:
-            refuse_average(what)
+
+    def find_container(self, owner: int) -> str | None:
+        """The name that a list or a dict has in code: the last of those that lead to it."""
+        name = next((one.name for one in self.copies if id(one.value) == owner), None)
+        return None if name is None else name.rpartition(".")[2].partition("[")[0]
+
+    def describe(self, key: tuple[int, str, torch.dtype]) -> str:
+        """A tensor by whose it is."""
+        module = next((one for one in self.modules if id(one) == key[0]), None)
+        return name_copy(self.copies, key[0]) if module is None else f"parameter {name_owned(module, key[1])}"
 
 
 def look_at_loose(models: Sequence[torch.nn.Module], device: torch.device) -> LooseTensors:

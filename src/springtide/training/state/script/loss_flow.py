@@ -10,7 +10,7 @@ import dis
 import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import torch
@@ -435,19 +435,3 @@ def follow_function(called: Called, scope: Scope) -> Trained:
         variables[own[0]] = called.owner
     inner = Scope(variables, function.__globals__, (*scope.above, function.__code__), scope.known)
     return Flow(read_code(function.__code__), inner).find_given()
-
-
-def makes_of(function: FunctionType, attribute: str) -> bool:
-    """Whether what a function returns or sets, but for the attribute itself, is made of an attribute of its object."""
-    code = function.__code__
-    name = f"{code.co_varnames[0]}.{attribute}" if code.co_argcount else attribute
-    if attribute not in code.co_names:
-        return False
-    try:
-        flow = Flow(read_code(code), Scope({}, function.__globals__))
-        flow.walk()
-        flow.sources.end_with_returned()
-        made = {one for one in flow.sources.made_of if one != name}
-        return name in flow.sources.find_all(flow.sources.ends | made)
-    except Exception:  # code that cannot be followed may make anything
-        return True
