@@ -11,6 +11,7 @@ from springtide.control.scheduling import means, nodes, offers, sentences, submi
 from springtide.control.scheduling.differences import PlanDifference, compare_decisions
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import JobFacts, expect_rates, find_slowdown, look_up, make_job
+from springtide.control.scheduling.loop import forgotten_nodes
 from springtide.control.scheduling.offer_search import OfferDraft, find_offers
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import Submission
@@ -79,9 +80,10 @@ class Operations:
         self.reconciler.dirty = True
 
     def undrain(self, node: str) -> None:
-        """Let a drained node take work again."""
+        """Let a drained node take work again, one that is lost when it is back."""
         context = self.reconciler.context
-        nodes.undrain(context.staging, context.world, node, self.reconciler.decide)
+        if not forgotten_nodes.undrain_lost(context.staging, context.world, node):
+            nodes.undrain(context.staging, context.world, node, self.reconciler.decide)
         self.reconciler.dirty = True
 
     def submit(self, submission: Submission) -> str:

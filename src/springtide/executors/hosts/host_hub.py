@@ -234,6 +234,13 @@ class HostHub:
         hosts = {find_host(device) for device in devices}
         return all(self.is_here(host) and not self.hosts[host].is_leaving for host in hosts)
 
+    def list_awaited(self, devices: Collection[str]) -> list[str]:
+        """Those of these devices whose host is not known, or not any more: a job waits for it, as for one that is lost.
+
+        The lead forgets hosts by itself, and those that count with a node may learn of it later.
+        """
+        return [name for name in devices if find_host(name) and find_host(name) not in self.hosts]
+
     def is_here(self, host: str) -> bool:
         """Whether a host is there now."""
         known = self.hosts.get(host)
