@@ -117,6 +117,19 @@ def test_a_start_on_the_devices_asked_for_ends_a_change_that_a_fault_cut_short(h
     assert staging.jobs[job.id].condition("rescaling") is None
 
 
+def test_a_start_on_some_of_the_devices_ends_a_change_and_one_on_others_does_not(hand_server: HandClockServer) -> None:
+    """A job whose hosts are cut from each other runs on one of them for hours; a move is made by what follows."""
+    job = hand_server.submit()
+    hand_server.pass_s(10.0)
+    staging, handler = hand_server.reconciler.context.staging, hand_server.reconciler.event_handler
+    record = staging.jobs[job.id].with_condition("rescaling", "grows", "grows", staging.now_s)
+    staging.stage(Effects(record))
+    assert len(record.devices) > 1
+    for devices, is_changing in (((*record.devices[:1], "other"), True), (record.devices[:1], False)):
+        handler.handle(Started(job=job.id, generation=record.generation, devices=devices, step=1))
+        assert (staging.jobs[job.id].condition("rescaling") is not None) is is_changing
+
+
 @pytest.mark.parametrize("end", ["in step", "resized"])
 def test_a_device_that_holds_a_job_up_is_why_until_it_no_longer_does(hand_server: HandClockServer, end: str) -> None:
     job = hand_server.submit()

@@ -430,3 +430,49 @@ def test_what_is_known_of_lost_nodes_goes_when_the_executor_does_not_know_them(h
     )
     hand_server.pass_s(1)
     assert hand_server.reconciler.inventory.drained == {"pod-2"}
+
+
+def drain_and_forget(hand_server: HandClockServer) -> None:
+    """An admin drains a node and switches it off; a day later the lead forgets it."""
+    hand_server.operations.drain("node-1", 1.0)
+    hand_server.pass_s(5)
+    lose(hand_server)
+    forget(hand_server)
+    assert node_states(hand_server) == {"node-0": "ready", "node-1": "lost"}, "an admin's word holds"
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_forgotten_node_that_an_admin_takes_back_is_no_room_for_jobs(
+    hand_server: HandClockServer, restarts: bool
+) -> None:
+    drain_and_forget(hand_server)
+    if restarts:
+        hand_server.restart()
+    hand_server.operations.undrain("node-1")
+    hand_server.pass_s(1)
+    assert node_states(hand_server) == {"node-0": "ready"} and hand_server.store.fact(nodes.FACT) == {}
+    job = hand_server.submit(run="python train.py long", devices="1..4").id
+    hand_server.pass_s(20)
+    assert held(hand_server) == {"cpu:0", "cpu:1"} and hand_server.job(job).state is JobState.RUNNING
+
+
+def test_a_lost_node_that_an_admin_takes_back_takes_work_when_it_is_there(hand_server: HandClockServer) -> None:
+    hand_server.operations.drain("node-1", 1.0)
+    hand_server.pass_s(5)
+    lose(hand_server)
+    hand_server.operations.undrain("node-1")
+    hand_server.pass_s(1)
+    assert node_states(hand_server) == {"node-0": "ready", "node-1": "lost"}
+    join(hand_server, "node-1", GONE)
+    hand_server.pass_s(1)
+    assert node_states(hand_server) == {"node-0": "ready", "node-1": "ready"}
+
+
+def test_a_node_that_is_back_is_drained_by_hand_still_and_lost_no_longer(hand_server: HandClockServer) -> None:
+    drain_and_forget(hand_server)
+    join(hand_server, "node-1", GONE)
+    hand_server.pass_s(1)
+    assert node_states(hand_server) == {"node-0": "ready", "node-1": "drained"}
+    hand_server.operations.undrain("node-1")
+    hand_server.pass_s(1)
+    assert node_states(hand_server) == {"node-0": "ready", "node-1": "ready"}

@@ -270,3 +270,16 @@ def test_a_host_that_does_not_see_the_home_is_told_why(cluster: LoopbackCluster)
     assert cluster.agents["h2"].wait(60) == 2
     assert "does not see the lead's" in cluster.executor.hello()["refused"]["h2"]
     assert not list_told(cluster, NodeJoined)
+
+
+def test_a_job_for_a_host_that_the_lead_has_forgotten_waits_for_it(cluster: LoopbackCluster) -> None:
+    """The server may still count with a node that the lead has forgotten; its jobs failed for good there."""
+    cluster.start_host("h1")
+    cluster.wait_for_hosts("h1")
+    trial = Trial(HostsHarness(cluster), "job")
+    trial.start(Behaviour(steps=3), devices=("h2/cpu:0",))
+    time.sleep(1.0)
+    trial.listen()
+    assert not trial.heard
+    cluster.start_host("h2")
+    trial.await_event(Finished)

@@ -13,7 +13,7 @@ from tests.executors.hosts.loopback_cluster import LoopbackCluster, wait_until
 
 from springtide.executors.hosts.beating_lines import BeatingLines
 from springtide.executors.hosts.host_agent import choose_network
-from springtide.executors.hosts.host_hub import END_S, FORGET_S, MOST_REFUSED, HostHub, HostLine
+from springtide.executors.hosts.host_hub import END_S, FORGET_S, MOST_REFUSED, HostHub, HostLine, read_roll
 from springtide.executors.hosts.host_messages import DeviceOffer, Ready, Rejection, prove, read_report
 from springtide.executors.hosts.lead_address import HOSTS, read_lead
 from springtide.executors.hosts.network_routes import Route, find_route_to
@@ -194,6 +194,22 @@ def test_hosts_that_were_lost_long_ago_are_forgotten_unless_a_job_waits_for_them
         hub.refuse(stranger, "another version")
     assert len(hub.refused) == MOST_REFUSED
     hub.close()
+
+
+def test_a_host_that_was_lost_long_ago_is_not_expected_by_the_next_lead(tmp_path: Path) -> None:
+    """It was on the roll, because its guests might still be there; the next lead started nothing and told its loss."""
+    hub = make_hub(tmp_path)
+    hub.end(join(hub, "cpu", host="gone"), "its pod was scaled down")
+    stays = join(hub, "cpu", host="stays")
+    assert {one.name for one in read_roll(tmp_path)} == {"gone", "stays"}, "its guests may still be there"
+    wait_until(lambda: time.monotonic() > hub.hosts["gone"].cleared_s, lambda: "it is not yet cleared")
+    stays.lines.heard_s = time.monotonic()
+    hub.tick(time.monotonic())
+    assert {one.name for one in read_roll(tmp_path)} == {"stays"}
+    hub.close()
+    later = make_hub(tmp_path)
+    assert later.missing == {"stays"} and [node.name for node in later.list_nodes()] == ["stays"]
+    later.close()
 
 
 def test_a_host_tells_what_others_take_of_its_processors(tmp_path: Path) -> None:

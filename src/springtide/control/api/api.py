@@ -174,8 +174,8 @@ class Api:
         return (documents.write_event(event, self.now_s(), None if user.admin else user.id) for event in events)
 
     def describe_node(self, node: str) -> str:
-        """Whether a node takes work."""
-        return nodes.describe_nodes(self.reconciler.inventory, self.store.fact(nodes.FACT))[node]
+        """Whether a node takes work; one that is in no list any more was lost long ago."""
+        return nodes.describe_nodes(self.reconciler.inventory, self.store.fact(nodes.FACT)).get(node, "lost")
 
     def check_load(self) -> Document:
         """What others take of the machines, in the form of a check of readiness; they make nothing unready."""

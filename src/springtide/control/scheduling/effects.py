@@ -35,9 +35,9 @@ def follow_decision(
 ) -> bool:
     """Stage what follows from a decision that the world has taken in; returns whether another one is called for."""
     views, decision = world.jobs, decided.decision
-    transitions.stage_changes(staging, world, state_dir, decided)
+    again = transitions.stage_changes(staging, world, state_dir, decided)
     offered = [view for view in views.values() if view.status is Status.OFFERED]
-    again = bool(offered) and offers.follow_decision(staging, world, offered, decision)
+    again |= bool(offered) and offers.follow_decision(staging, world, offered, decision)
     again |= follow_probes(staging, world, [view.job for view in views.values() if view.job.purpose is Purpose.PROBE])
     for job_id, answer in decision.answers.items():
         asked = decided.asked[job_id]

@@ -155,7 +155,9 @@ class EventHandler:
         where = f"from step {event.step}" if event.step else "from the beginning"
         sentence = f"runs {where} on {self.world.inventory.describe(event.devices)}"
         running = running.without_condition("recovering").without_condition("lagging")
-        if event.devices == record.devices:  # a change that a fault cut short is made by the start after it
+        # A change that a fault cut short is made by the start after it, perhaps on one host only (`host_cuts`); a start
+        # on devices that it no longer holds is followed by the change.
+        if set(event.devices) <= set(record.devices):
             running = running.without_condition("rescaling")
         self.stage(running, "started", sentence, step=event.step, share=len(event.devices))
         self.laps.pop(record.id, None)

@@ -10,7 +10,7 @@ restarted server goes on with them.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from springtide.control.scheduling import offers, transitions
@@ -61,6 +61,7 @@ class Drain:
     jobs: dict[str, int] = field(default_factory=dict)
     lost: bool = False  # the node itself is gone
     by_hand: bool = False  # an admin's word, which holds until it is taken back; others end when the node is back
+    forgotten: bool = False  # the executor does not know the lost node any more; only an admin's word keeps it
 
 
 def read_drains(fact: Any) -> dict[str, Drain]:
@@ -70,17 +71,7 @@ def read_drains(fact: Any) -> dict[str, Drain]:
 
 def write_drains(drains: dict[str, Drain]) -> dict[str, Any]:
     """The drains as a fact for the store."""
-    return {
-        node: {
-            "node": node,
-            "since_s": one.since_s,
-            "until_s": one.until_s,
-            "jobs": one.jobs,
-            "lost": one.lost,
-            "by_hand": one.by_hand,
-        }
-        for node, one in drains.items()
-    }
+    return {node: asdict(one) for node, one in drains.items()}
 
 
 def restore_inventory(inventory: Inventory, find_fact: Callable[[str], Any]) -> Inventory:
@@ -334,6 +325,7 @@ def join_node(staging: Staging, world: PlatformWorld, event: NodeJoined, decide:
         staging.put_fact(FACT, write_drains({name: one for name, one in drains.items() if name != node.name}))
         drained = drained - {node.name}
     elif before is not None:
+        put(staging, replace(before, lost=False, forgotten=False))
         drained = drained | {node.name}  # this server may not have seen it yet
     is_known = node.name in inventory.nodes and inventory.names_of(node.name) == node.devices
     if is_known and drained == inventory.drained:

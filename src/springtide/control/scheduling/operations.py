@@ -11,6 +11,7 @@ from springtide.control.scheduling import means, nodes, offers, sentences, submi
 from springtide.control.scheduling.differences import PlanDifference, compare_decisions
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import JobFacts, expect_rates, find_slowdown, look_up, make_job
+from springtide.control.scheduling.loop import forgotten_nodes
 from springtide.control.scheduling.offer_search import OfferDraft, find_offers
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import Submission
@@ -79,9 +80,10 @@ class Operations:
         self.reconciler.dirty = True
 
     def undrain(self, node: str) -> None:
-        """Let a drained node take work again."""
+        """Let a drained node take work again, one that is lost when it is back."""
         context = self.reconciler.context
-        nodes.undrain(context.staging, context.world, node, self.reconciler.decide)
+        if not forgotten_nodes.undrain_lost(context.staging, context.world, node):
+            nodes.undrain(context.staging, context.world, node, self.reconciler.decide)
         self.reconciler.dirty = True
 
     def submit(self, submission: Submission) -> str:
@@ -206,7 +208,7 @@ class Operations:
 
     def accept(self, job_id: str, offer_id: str | None) -> None:
         """Take an open offer of a job: the one named, or the nearest."""
-        staging = self.reconciler.context.staging
+        context, staging = self.reconciler.context, self.reconciler.context.staging
         is_open = job_id in staging.jobs
         there = [one for one in staging.list_open_offers(job_id) if is_open and one.expires_s > staging.now_s]
         found = [one for one in there if offer_id in (None, one.id)]
@@ -214,7 +216,9 @@ class Operations:
             named = f" {offer_id}" if offer_id else ""
             remedy = f"there are: {', '.join(one.id for one in there)}" if there else "submit it again"
             raise ConflictError(f"job {job_id} has no open offer{named}; {remedy}")
-        offers.accept(staging, self.reconciler.context.world, found[0])
+        offers.accept(staging, context.world, found[0])
+        if transitions.lacks_secrets(staging, context.state_dir, job_id):
+            transitions.await_secrets(staging, context.world, job_id)
         self.reconciler.dirty = True
 
     def note_verification(self, job_id: str, by: str, found: Verification) -> None:

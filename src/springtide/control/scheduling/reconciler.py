@@ -378,12 +378,9 @@ class Reconciler:
             )
 
     def start_lost(self, job_id: str) -> None:
-        """Start a job again that should run and does not; without its secrets it waits for them."""
+        """Start a job again that should run and does not."""
         context = self.context
-        if recovery.lacks_secrets(context.staging.jobs[job_id], context.state_dir):
-            recovery.await_secrets(context.staging, context.world, job_id)
-            return
-        context.staging.add_event("lost", "the executor no longer knows it; it starts again", job_id)
+        context.staging.add_event("lost", "the executor no longer knows it", job_id)
         transitions.start_again(context.staging, context.world, context.state_dir, job_id)
 
     def make_decision(self) -> None:

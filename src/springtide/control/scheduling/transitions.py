@@ -34,6 +34,7 @@ from springtide.executors.protocol import Instruction, Resize, Running, Start
 
 UNMEASURED = "unknown_speed"
 QUARANTINED = "quarantined"  # why a job is held
+NO_SECRETS = "no_secrets"  # why a job is paused
 DRAINED = "drained"  # why devices change, where it is not the policy that says so
 LOST_CAPACITY, OUTSIDE_LOAD = "lost_capacity", "outside_load"  # why a promise is in danger
 
@@ -64,10 +65,12 @@ class Ending:
     sentence: str
 
 
-def stage_changes(staging: Staging, world: PlatformWorld, state_dir: StateDir, decided: Decided) -> None:
-    """Stage answers, promises and devices: one change for each job, those that move in the order of the decision."""
-    changes: dict[str, Effects] = {}
-    decision = decided.decision
+def stage_changes(staging: Staging, world: PlatformWorld, state_dir: StateDir, decided: Decided) -> bool:
+    """Stage answers, promises and devices: one change for each job, those that move in the order of the decision.
+
+    Jobs that would start without their secrets wait for them instead; returns whether that frees devices.
+    """
+    changes, decision = dict[str, Effects](), decided.decision
     for job_id, view in decided.asked.items():
         if view.job.purpose is Purpose.TRAIN:
             answer, asked = decision.answers[job_id], decision.promises.get(job_id)
@@ -77,8 +80,9 @@ def stage_changes(staging: Staging, world: PlatformWorld, state_dir: StateDir, d
         plan = write_plan(promise)
         if effects.record.plan != plan:
             changes[job_id] = replace(effects, record=replace(effects.record, plan=plan))
+    unprovided = find_unprovided(staging, state_dir, decided)
     for before, after in decided.moved:
-        if after is not before:
+        if after is not before and after.job.id not in unprovided:
             effects = changes.pop(before.job.id, Effects(staging.jobs[before.job.id]))
             left = find_left(world.inventory, effects.record, after)
             told = decision.reasons.get(before.job.id)
@@ -86,8 +90,29 @@ def stage_changes(staging: Staging, world: PlatformWorld, state_dir: StateDir, d
             changes[before.job.id] = change_devices(staging, world, state_dir, effects, after, why)
     for effects in changes.values():
         staging.stage(effects)
+    for job_id in unprovided:
+        await_secrets(staging, world, job_id)
     if decision.memory is not None:
         staging.put_fact("memory", dict(decision.memory))
+    return bool(unprovided)
+
+
+def find_unprovided(staging: Staging, state_dir: StateDir, decided: Decided) -> list[JobId]:
+    """The jobs that a decision starts and whose secrets are not here."""
+    started = [after.job.id for _, after in decided.moved if after.devices and not staging.jobs[after.job.id].devices]
+    return [job_id for job_id in started if lacks_secrets(staging, state_dir, job_id)]
+
+
+def lacks_secrets(staging: Staging, state_dir: StateDir, job_id: str) -> bool:
+    """Whether a job's secrets are not here: they are in no database, but in the home of the server that took them."""
+    if not staging.jobs[job_id].spec.secrets or job_id in staging.secrets:
+        return False
+    return not any(place.exists() for place in (state_dir.secrets_file(job_id), state_dir.new_secrets / job_id))
+
+
+def await_secrets(staging: Staging, world: PlatformWorld, job_id: str) -> None:
+    """Let a job whose secrets are not here wait for its owner, who has them: to start it would be to fail it."""
+    pause(staging, world, job_id, NO_SECRETS, sentences.tell_no_secrets(job_id))
 
 
 def answer_job(staging: Staging, job: Job, answer: Answer, promise: Promise | None, inventory: Inventory) -> Effects:
@@ -386,7 +411,13 @@ def hold(staging: Staging, world: PlatformWorld, job_id: str, finished: bool, wh
 
 
 def start_again(staging: Staging, world: PlatformWorld, state_dir: StateDir, job_id: str) -> None:
-    """Start what should be running under a new generation, from its last checkpoint, on the same devices."""
+    """Start what should be running under a new generation, from its last checkpoint, on the same devices.
+
+    Without its secrets it waits for them.
+    """
+    if lacks_secrets(staging, state_dir, job_id):
+        await_secrets(staging, world, job_id)
+        return
     record = staging.jobs[job_id]
     run_as = staging.store.find_run_as(record.owner)
     instruction: Instruction

@@ -111,6 +111,9 @@ def release(context: Context, record: JobRecord) -> bool:
     if refusal is not None:
         staging.stage(transitions.decline(record, refusal.reason, refusal.sentence, now_s))
         return False
+    if transitions.lacks_secrets(staging, context.state_dir, record.id):
+        transitions.await_secrets(staging, context.world, record.id)
+        return False
     transitions.arrive(staging, context.world, record)
     return True
 

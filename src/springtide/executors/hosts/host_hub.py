@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from itertools import count
+from math import inf
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -179,6 +180,8 @@ class HostHub:
         self.refused: dict[str, str] = {}
         self.numbers = count()
         self.roll = home / ROLL
+        #: When the first of the lost hosts on the roll is cleared, and so leaves it.
+        self.roll_until_s = inf
         self.call_roll()
         self.beats = BeatSender(self.times.beat_s)
         self.loop.watch(self.listener, self.accept)
@@ -196,6 +199,7 @@ class HostHub:
         now_s = time.monotonic()
         there = [one for one in self.hosts.values() if one.line is not None or one.cleared_s > now_s]
         here = [RollEntry(one.name, one.address, one.devices, one.nodes) for one in there]
+        self.roll_until_s = min((one.cleared_s for one in there if one.line is None), default=inf)
         building = self.roll.with_suffix(".new")
         with contextlib.suppress(OSError):
             with open(building, "wb", opener=open_private) as file:
@@ -233,6 +237,13 @@ class HostHub:
             return False
         hosts = {find_host(device) for device in devices}
         return all(self.is_here(host) and not self.hosts[host].is_leaving for host in hosts)
+
+    def list_awaited(self, devices: Collection[str]) -> list[str]:
+        """Those of these devices whose host is not known, or not any more: a job waits for it, as for one that is lost.
+
+        The lead forgets hosts by itself, and those that count with a node may learn of it later.
+        """
+        return [name for name in devices if find_host(name) and find_host(name) not in self.hosts]
 
     def is_here(self, host: str) -> bool:
         """Whether a host is there now."""
@@ -420,6 +431,8 @@ class HostHub:
             for host in self.missing:
                 self.lose(self.hosts[host], f"host {host} has not come back to a new lead", now_s)
             self.missing = set()
+        if now_s >= self.roll_until_s:
+            self.write_roll()  # else the next lead, perhaps in a week, would wait for hosts that left long ago
         for held in list(self.lines):
             silent_s = now_s - held.lines.heard_s
             if held.joined and silent_s >= self.times.lost_s:

@@ -40,7 +40,17 @@ from springtide.executors.local.processes.fork_servers import ForkPool
 from springtide.executors.local.processes.stray_processes import adopt_orphans, end_orphans
 from springtide.executors.local.processes.worker_processes import reap
 from springtide.executors.local.processor_load import LoadMeter
-from springtide.executors.protocol import Event, Faulted, Instruction, MachineLoaded, Running, Warned
+from springtide.executors.protocol import (
+    Event,
+    Faulted,
+    Instruction,
+    MachineLoaded,
+    Probe,
+    Resize,
+    Running,
+    Start,
+    Warned,
+)
 
 if TYPE_CHECKING:
     from springtide.executors.hosts.host_hub import HostHub
@@ -150,9 +160,14 @@ class Agent:
             self.emit(self.journal.generations.make_ignored(instruction))
         elif freshness is Freshness.NEW:
             self.refresh(instruction.job)
-            refused = refuse(instruction, known, self.context.devices)
+            refused = refuse(instruction, known, self.list_possible(instruction))
             if refused is not None:
                 self.emit(refused)
+
+    def list_possible(self, instruction: Instruction) -> list[str]:
+        """The devices that an instruction may name: those that are known, and those of hosts that may come."""
+        asked = instruction.devices if isinstance(instruction, Start | Probe | Resize) else ()
+        return [*self.context.devices, *(self.hub.list_awaited(asked) if self.hub is not None else ())]
 
     def may_use(self, job: str, devices: Sequence[str]) -> bool:
         """Whether their hosts are there, and no other job that is about to leave one of them is still on it.

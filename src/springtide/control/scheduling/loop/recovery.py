@@ -3,7 +3,7 @@
 import logging
 
 from springtide.control.clock import Anchor, Clock, ClockSource
-from springtide.control.scheduling import nodes, offers, sentences, transitions
+from springtide.control.scheduling import nodes, offers, transitions
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import fix_share, look_up, make_job, make_probe_job, needs_probe
 from springtide.control.scheduling.live_world import PlatformWorld, rebuild_view
@@ -17,7 +17,6 @@ from springtide.core.job_states import JobState
 from springtide.executors.protocol import Instruction
 from springtide.executors.wire import load_instruction
 
-NO_SECRETS = "no_secrets"  # why a job is paused
 STREAM = "stream"  # the fact that names the executor whose events the cursor counts
 logger = logging.getLogger("springtide.control")
 
@@ -43,24 +42,13 @@ def restore_job(staging: Staging, world: PlatformWorld, record: JobRecord) -> No
         world.restore(rebuild_view(record, make_job(record, facts, inventory), devices, mix, now_s))
 
 
-def lacks_secrets(record: JobRecord, state_dir: StateDir) -> bool:
-    """Whether a job's secrets are not here: they are in no database, but in the home of the server that took them."""
-    places = (state_dir.secrets_file(record.id), state_dir.new_secrets / record.id)
-    return bool(record.spec.secrets) and not any(place.exists() for place in places)
-
-
-def await_secrets(staging: Staging, world: PlatformWorld, job_id: str) -> None:
-    """Let a job whose secrets are not here wait for its owner, who has them: to start it would be to fail it."""
-    transitions.pause(staging, world, job_id, NO_SECRETS, sentences.tell_no_secrets(job_id))
-
-
 def restore_or_hold(staging: Staging, world: PlatformWorld, state_dir: StateDir, record: JobRecord) -> None:
     """Put one job back; without its secrets it waits if it holds nothing: one that runs has them in its processes."""
     restore_job(staging, world, record)
     record = staging.jobs[record.id]
     waits = record.state in (JobState.PROBING, JobState.ADMITTED, JobState.WAITLISTED) and not record.waits_for
-    if waits and not record.devices and lacks_secrets(record, state_dir):
-        await_secrets(staging, world, record.id)
+    if waits and not record.devices and transitions.lacks_secrets(staging, state_dir, record.id):
+        transitions.await_secrets(staging, world, record.id)
 
 
 def restore_inventory(inventory: Inventory, store: Store, options: ServerOptions) -> Inventory:
