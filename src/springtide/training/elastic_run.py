@@ -229,6 +229,7 @@ class ElasticRun(Run):
             self.saved = None
         if is_first:
             self.objects.begin(self)
+            rescale.tell_entry(self)
         # Before anything is saved or handed over here: who goes on from that must draw the same.
         self.loader.draw_plan(self.position.epoch)
         (action, generation), self.postponed = self.postponed, (Action.NOTHING, 0)
