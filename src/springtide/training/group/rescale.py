@@ -2,7 +2,7 @@
 
 Every old process takes part until the contexts of all logical workers are shared; then leavers end, the donor (old
 rank 0) sends the state to the joiners over a group of their own, and the new roster opens its group. All wait until the
-joiners have come to their loops. Survivors keep their process, their parameters and their optimizer. No disk is touched.
+joiners have come to their loops. Survivors keep process, parameters and optimizer. No disk is touched.
 """
 
 import time
