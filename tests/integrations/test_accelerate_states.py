@@ -88,6 +88,46 @@ def test_a_folder_that_is_saved_again_keeps_what_else_is_in_it(tmp_path: Path) -
     assert (folder / "tokenizer.json").read_text() == "{}"
 
 
+def test_a_kill_while_a_folder_is_replaced_leaves_no_mixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights of one state and an optimizer of the other were loaded, and nothing was said."""
+    import os
+
+    import torch
+
+    prepared, folder, replace = Prepared(), tmp_path / "last", os.replace
+
+    def put(value: float) -> None:
+        prepared.optimizer.param_groups[0]["lr"] = value
+        with torch.no_grad():
+            prepared.model.weight.fill_(value)
+
+    def be_killed(source: Any, place: Any) -> None:
+        if Path(place).name == "optimizer.bin":
+            raise Killed
+        replace(source, place)
+
+    put(0.25)
+    prepared.accelerator.save_state(str(folder))
+    put(0.5)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(os, "replace", be_killed)
+        prepared.accelerator.save_state(str(folder))
+    put(0.75)
+    prepared.accelerator.load_state(str(folder))
+    assert prepared.model.weight.tolist() == [[0.5, 0.5]]
+    assert prepared.optimizer.param_groups[0]["lr"] == 0.5
+    assert [place.name for place in tmp_path.iterdir()] == ["last"]
+
+
+def test_what_a_kill_has_left_of_a_folder_that_was_deleted_since_is_dropped(tmp_path: Path) -> None:
+    prepared, folder = Prepared(), tmp_path / "last"
+    left = tmp_path / ".last.whole"
+    left.mkdir()
+    (left / "custom_checkpoint_0.pkl").touch()
+    prepared.accelerator.save_state(str(folder))
+    assert not (folder / "custom_checkpoint_0.pkl").exists() and not left.exists()
+
+
 def test_a_run_that_goes_on_asks_nothing_of_a_folder(tmp_path: Path) -> None:
     """The run's own checkpoint is newer than one that a kill has left half written."""
     prepared = Prepared()

@@ -229,12 +229,13 @@ class ElasticRun(Run):
             self.saved = None
         if is_first:
             self.objects.begin(self)
+            rescale.tell_entry(self)
         # Before anything is saved or handed over here: who goes on from that must draw the same.
         self.loader.draw_plan(self.position.epoch)
         (action, generation), self.postponed = self.postponed, (Action.NOTHING, 0)
-        self.is_postponed = False
         if action:
             self.act(action, generation)
+        self.is_postponed = False
         if self.position.step_in_epoch == 0 and self.loader.feed.draws_seed:
             self.draw_seeds()
         self.turn_guard.begin_epoch(self)
@@ -297,8 +298,8 @@ class ElasticRun(Run):
     def find_awaited(self) -> int:
         """How far the others must come for what this process does now, in half steps; -1 if it waits for nobody."""
         step = self.step
-        if self.is_acting:
-            return 2 * self.position.step
+        if self.is_acting:  # what was postponed lies behind the end-of-epoch lines
+            return 2 * self.position.step + self.is_postponed
         return 2 * step.number + 1 if step is not None and self.turns.walking else -1
 
     def tell_alone(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

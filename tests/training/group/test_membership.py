@@ -14,10 +14,12 @@ from springtide.verification.scripted_jobs import ScriptedJob, ScriptedRun, foll
 STEPS = 16
 
 
-def run_baseline(equality: EqualityRuns, sizes: list[tuple[int, str]], *words: str) -> tuple[Records, ScriptedRun]:
+def run_baseline(
+    equality: EqualityRuns, sizes: list[tuple[int, str]], *words: str, timeout_s: float = 10.0
+) -> tuple[Records, ScriptedRun]:
     """The records and the closed run of the script under a schedule of sizes."""
     folder = equality.new_folder()
-    settings = Settings(trace_dir=folder / "trace", collective_timeout_s=10.0)
+    settings = Settings(trace_dir=folder / "trace", collective_timeout_s=timeout_s)
     job = ScriptedJob(SCRIPTS / "baseline.py", words, folder, settings)
     run = follow(job, [(step, parse_size(size, 4)) for step, size in sizes], (), 120, equality.host)
     return read_records(folder / "trace"), run
@@ -29,6 +31,14 @@ def test_an_evaluation_before_the_loop_is_a_joiners_own(equality: EqualityRuns) 
     found, run = run_baseline(equality, [(0, "1"), (3, "3"), (7, "2"), (10, "4")])
     assert len(found) == STEPS and find_difference(wanted, found) is None
     assert run.restarts.count == 0
+
+
+def test_a_joiner_that_takes_long_before_its_loop_is_waited_for(equality: EqualityRuns) -> None:
+    """The others, and a quicker joiner, lost it in their first reduction: the job began anew at each growth."""
+    wanted, _ = run_baseline(equality, [(0, "1")])
+    found, run = run_baseline(equality, [(0, "1"), (3, "3")], "slow", timeout_s=4.0)
+    assert run.restarts.count == 0
+    assert len(found) == STEPS and find_difference(wanted, found) is None
 
 
 @pytest.mark.parametrize(("word", "what"), [("sum", "run.sum or run.mean"), ("sharded", "a sharded model")])

@@ -1,5 +1,6 @@
 """An error on one process ends its peers, and is told once: with a store in one process, and under torchrun."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -130,6 +131,8 @@ ASKING = """
             optimizer.zero_grad()
         if run.is_main and where == "end" and epoch == 1:
             print(run.shard(torch.utils.data.DataLoader(data)).gather([]))
+        if run.is_main and where == "epoch" and epoch == 0:
+            print(run.mean(losses))
 """
 
 
@@ -143,6 +146,21 @@ def test_a_call_on_one_process_only_is_told_within_seconds(where: str, tmp_path:
     assert done.returncode != 0
     assert "JobError: p0 waits in run.mean, run.sum or shard.gather after step" in done.stderr
     assert "p1 has gone on without that call" in done.stderr or where == "end"
+    assert time.monotonic() - began_s < 55, "which is less than the time-out of a collective"
+
+
+@pytest.mark.parametrize("where", ["epoch", "end"])
+def test_a_call_on_one_process_only_is_told_where_a_checkpoint_is_due(where: str, tmp_path: Path) -> None:
+    """It is taken at the start of the next epoch, after the call; whoever waited there was said not to have gone on."""
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(ASKING))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(script), where]
+    saving = {"SPRINGTIDE_CHECKPOINT_DIR": str(tmp_path / "saved"), "SPRINGTIDE_CHECKPOINT_EVERY_STEPS": "6"}
+    began_s = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env={**os.environ, **saving})
+    assert done.returncode != 0
+    step = 6 if where == "epoch" else 12
+    assert f"JobError: p0 waits in run.mean, run.sum or shard.gather after step {step}, and p1 has" in done.stderr
     assert time.monotonic() - began_s < 55, "which is less than the time-out of a collective"
 
 

@@ -1,9 +1,11 @@
 """A run that is evaluated before its loop, each process with its share.
 
-With `sum` it asks there for a sum of all workers; with `sharded` it calls a sharded model.
+With `sum` it asks there for a sum of all workers; with `sharded` it calls a sharded model; with `slow` the last
+process takes long there when it joins.
 """
 
 import sys
+import time
 from typing import Any
 
 import torch
@@ -36,6 +38,8 @@ if sys.argv[1:] == ["sum"]:
     run.sum([torch.ones(1)] * len(run.local))
 else:
     evaluate()
+if sys.argv[1:] == ["slow"] and run.settings.joining and run.rank == len(run.roster.names) - 1:
+    time.sleep(3 * run.settings.collective_timeout_s)
 for _ in run.epochs(2):
     for step in loader:
         for x, y in step:

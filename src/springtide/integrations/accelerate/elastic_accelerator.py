@@ -19,7 +19,7 @@ from accelerate.utils.operations import recursively_apply, send_to_device
 from torch.utils.data import DataLoader
 
 from springtide.errors import JobError
-from springtide.integrations.accelerate.state_folders import check_ranks, find_part, put_in_place
+from springtide.integrations.accelerate.state_folders import check_ranks, complete, find_part, put_in_place
 from springtide.integrations.accelerate_data import ShardedData, show_rank
 from springtide.integrations.accelerate_gathers import watch_functions, watch_seeds
 from springtide.integrations.eval_rounds import EvalRounds, Padding
@@ -305,6 +305,9 @@ class ElasticAccelerator(Accelerator):
         folder = self.find_folder("load_state", input_dir)
         if self.run.saved is not None:  # the run's own checkpoint is newer
             return
+        if self.run.is_main:
+            complete(folder)
+        self.run.exchange([])
         check_ranks(folder, self.run.logical_workers)
         for _ in self.enter_workers():
             super().load_state(str(folder), **options)

@@ -161,13 +161,13 @@ class Peers:
 
         `reached` counts half steps: 2n after n steps and what was agreed after the last of them, 2n - 1 before that.
         """
-        until_s, wait_s = time.monotonic() + timeout_s, END_POLL_S
+        until_s, wait_s, step = time.monotonic() + timeout_s, END_POLL_S, (reached + 1) // 2
         self.store.set(ENDED_KEY, f"{self.name}\n{reached}")
         count = self.store.add(f"{ENDED_KEY}/{meeting}", 1)
         while count < size:
             if self.store.check([GOING_ON_KEY]):
                 raise JobError(self.store.get(GOING_ON_KEY).decode())
-            if said := self.find_asking(reached + 1):
+            if said := self.find_asking(2 * step + 1):  # the end lies behind all lines that follow the last step
                 raise JobError(said)
             if time.monotonic() > until_s:
                 raise PeerLostError(f"{self.name} ended its run, and another process did not within {timeout_s:g} s")

@@ -1,8 +1,8 @@
 """A change of processes in place, at a step boundary: contexts change hands, joiners receive state, the group is new.
 
 Every old process takes part until the contexts of all logical workers are shared; then leavers end, the donor (old
-rank 0) sends the state to the joiners over a group of their own, and the new roster opens its group. Survivors keep
-their process, their parameters and their optimizer. No disk is touched.
+rank 0) sends the state to the joiners over a group of their own, and the new roster opens its group. All wait until the
+joiners have come to their loops. Survivors keep process, parameters and optimizer. No disk is touched.
 """
 
 import time
@@ -42,6 +42,11 @@ def handover_key(generation: int) -> str:
     return f"handover/{generation}"
 
 
+def entered_key(generation: int, name: str) -> str:
+    """The store's record of a joiner that has come to its loop."""
+    return f"entered/{generation}/{name}"
+
+
 def publish(store: dist.Store, generation: int, roster: Roster) -> None:
     """Write down a generation's roster for the other old processes."""
     store.set(roster_key(generation), str(roster))
@@ -74,6 +79,7 @@ def change_roster(run: "ElasticRun", generation: int) -> None:
     # step is taken before all of them can take it.
     membership.join(run, new, generation)
     run_state.adopt_contexts(run, contexts)
+    wait_for_entry(run, joiners)
     if run.is_main:
         run.channel.send(
             "resized",
@@ -140,6 +146,29 @@ def receive_state(run: "ElasticRun") -> dict[str, Any]:
         run.checkpoints.generation = saves_as
     run.memory.skip(looked_at)
     return state
+
+
+def tell_entry(run: "ElasticRun") -> None:
+    """A joiner's part where its loop begins: say so, and wait for the other joiners."""
+    if not run.settings.joining:
+        return
+    assert run.store is not None
+    run.store.set(entered_key(run.generation, run.name), "")
+    wait_for_entry(run, run.store.get(handover_key(run.generation)).decode().split(","))
+
+
+def wait_for_entry(run: "ElasticRun", joiners: Sequence[str]) -> None:
+    """Wait until the joiners have come to their loops, however long the script's lines before those take.
+
+    A reduction would wait only as long as for a peer that may be lost.
+    """
+    if not joiners:
+        return
+    held: Any = run.store  # torch's stubs know of no clones
+    # By a line of its own: that of the run is needed to hear of a process that has failed.
+    store = held.clone()
+    with blame_peers("waiting for joining processes to enter their loop"):
+        store.wait([entered_key(run.generation, name) for name in joiners], PATIENCE)
 
 
 def open_transfer(run: "ElasticRun", generation: int, rank: int, size: int) -> Group:
