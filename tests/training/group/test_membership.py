@@ -1,4 +1,4 @@
-"""What a process that joins gathers before its loop: the others are in a step, and nobody answers it."""
+"""What a process that joins gathers before its loop: the others wait for its loop, and nobody answers it."""
 
 import re
 

@@ -51,7 +51,7 @@ def open_own(run: "ElasticRun") -> Group | None:
 
 
 def is_joining(run: "ElasticRun") -> bool:
-    """Whether this process is on its way into a run that goes on: the others take steps, and meet it in its first.
+    """Whether this process is on its way into a run that goes on: the others wait to meet it in its first step.
 
     Until then it is alone with what it gathers, as in the lines before the loop that a resume goes through too.
     """
@@ -68,7 +68,7 @@ def refuse_early(run: "ElasticRun", what: str, *_: object) -> None:
     if is_joining(run):
         raise JobError(
             f"{what} was called between run.prepare and the loop, by a process that joins: it takes all processes, and "
-            "the others are in a step. Call it in the loop"
+            "the others wait until this one is in its loop. Call it there"
         )
 
 
