@@ -113,6 +113,11 @@ def test_random_generators_go_on_where_they_were(make: Any) -> None:
     assert draw(other) == draw(one)
 
 
+@pytest.mark.parametrize("make", GENERATORS)
+def test_equal_generators_have_one_mark_wherever_they_are(make: Any) -> None:
+    assert len({mark(one) for one in [make() for _ in range(50)]}) == 1
+
+
 def test_a_generator_of_another_kind_cannot_go_on() -> None:
     with pytest.raises(LookupError, match="a Random cannot go on"):
         refill(random.Random(1), to_plain(np.random.default_rng(1)))

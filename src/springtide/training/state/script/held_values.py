@@ -139,8 +139,15 @@ def mark(value: Any) -> Any:
     if type(value) in SETS:
         return type(value).__name__, frozenset(value)
     if issubclass(type(value), generators.KINDS):
-        return type(value).__name__, zlib.crc32(pickle.dumps(generators.capture(value)))
+        return type(value).__name__, number_generator(value)
     return type(value).__name__, repr(value)
+
+
+def number_generator(one: Any) -> int:
+    """A number of what a generator draws its next numbers by."""
+    state = generators.capture(one)
+    # a pickled tensor has its place in memory in it, which is another in every call
+    return zlib.crc32(state.numpy().tobytes() if isinstance(state, torch.Tensor) else pickle.dumps(state))
 
 
 def mark_whole(value: Any) -> Any:
