@@ -140,9 +140,9 @@ def sum_poisson(mean: float, most: int) -> float:
 
 @dataclass(slots=True)
 class FaultLog:
-    """What was seen of faults so far: node-seconds watched, and failures; half a failure is believed beforehand.
+    """The faults seen so far: node-seconds watched, and failures.
 
-    Without any watching nothing is believed to fail.
+    Until a first failure was seen none is expected; from then on half a failure more is counted than was seen.
     """
 
     node_s: float = 0.0
