@@ -165,12 +165,12 @@ def name_job(context: Context, submission: Submission, owner: str) -> str:
     staging = context.staging
     if submission.key is not None:
         keyed = name_keyed(owner, submission.key)
-        if keyed not in staging.jobs and staging.store.job(keyed) is None:
+        if keyed not in staging.jobs and not staging.store.knows(keyed):
             return keyed
     while True:
         drawn = secrets.token_hex(4)
-        is_staged = drawn in staging.jobs
-        if not is_staged and staging.store.job(drawn) is None and not context.state_dir.job_folder(drawn).exists():
+        is_taken = drawn in staging.jobs or context.state_dir.job_folder(drawn).exists()
+        if not is_taken and not staging.store.knows(drawn):
             return drawn
 
 

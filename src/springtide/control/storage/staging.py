@@ -52,8 +52,15 @@ class KnownSpeeds(dict[str, dict[str, SpeedRecord]]):
     def __init__(self, store: Store) -> None:
         super().__init__()
         self.store = store
+        #: By key, after how many prunes of the store it had these speeds: a later one may have removed them.
+        self.stored: dict[str, int] = {}
+
+    def may_be_forgotten(self, speed_key: str) -> bool:
+        """Whether housekeeping may have removed speeds from the store that are still known here."""
+        return self.stored.get(speed_key) != self.store.prunes
 
     def __missing__(self, speed_key: str) -> dict[str, SpeedRecord]:
+        self.stored[speed_key] = self.store.prunes
         known = self[speed_key] = {speed.device_type: speed for speed in self.store.speeds(speed_key)}
         return known
 
@@ -99,7 +106,8 @@ class Staging:
 
         Housekeeping forgets in the store the speeds of code that no job had until now; they are still known here.
         """
-        for speed in list(self.speeds[record.speed_key].values()):
+        known = list(self.speeds[record.speed_key].values())
+        for speed in known if self.speeds.may_be_forgotten(record.speed_key) else ():
             self.put_speed(speed)
         record = replace(record, seq=self.next_seq)
         self.next_seq += 1
@@ -157,7 +165,9 @@ class Staging:
     def put_speed(self, speed: SpeedRecord) -> None:
         """Stage what is known of a speed."""
         self.batch.speeds[speed.key] = speed
-        self.speeds[speed.key.rpartition("@")[0]][speed.device_type] = speed
+        speed_key = speed.key.rpartition("@")[0]
+        self.speeds[speed_key][speed.device_type] = speed
+        self.speeds.stored[speed_key] = self.store.prunes
 
     def commit(self) -> list[Instruction]:
         """Write everything staged in one transaction; returns the instructions that may now be carried out."""

@@ -53,6 +53,7 @@ PREDICTED = tuple(PREDICTIONS.c[one.name] for one in fields(PredictionRecord))
 FORGET_INSTRUCTION = INSTRUCTIONS.delete().where(
     (INSTRUCTIONS.c.job == bindparam("sent_job")) & (INSTRUCTIONS.c.generation == bindparam("sent_generation"))
 )
+IS_KNOWN = select(JOBS.c.id).where(JOBS.c.id == bindparam("id"))
 FORGET_PREDICTIONS = PREDICTIONS.delete().where(PREDICTIONS.c.job == bindparam("gone"))
 FORGET_OFFERS = OFFERS.delete().where(OFFERS.c.job == bindparam("gone"))
 # Built once: whoever changes a job is answered with its offers, and to build this takes as long as to ask it.
@@ -241,6 +242,11 @@ class Store(AccountStore):
         found = self._read_jobs(select(JOBS).where(JOBS.c.id == job_id))
         self._check_readable(job_id)
         return found[0] if found else None
+
+    def knows(self, job_id: str) -> bool:
+        """Whether a job has this id; readable or not, and without reading it."""
+        with self.engine.connect() as connection:
+            return connection.execute(IS_KNOWN, {"id": job_id}).first() is not None
 
     def find_request(self, owner: str, key: str) -> JobRecord | None:
         """The job that the user of an id has submitted under an idempotency key."""
