@@ -24,6 +24,7 @@ from springtide.client.client import Client
 from springtide.client.job_folders import load_job
 from springtide.control.api import api, change_routes, guard
 from springtide.control.api.job_data import user_turns
+from springtide.control.api.job_data.daemon_threads import DaemonThreads
 from springtide.control.server import Server
 from springtide.control.storage import archives
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
@@ -129,6 +130,7 @@ def test_nobody_is_slow_while_they_wait_for_their_turn(monkeypatch: pytest.Monke
 
 HUNG = """
 import asyncio, sys, threading
+from springtide.control.api.job_data.daemon_threads import DaemonThreads
 from springtide.control.api.job_data.user_turns import UserThreads
 from springtide.control.storage.records import UserRecord
 
@@ -316,3 +318,21 @@ def test_a_disk_that_hangs_under_an_upload_keeps_no_server_from_ending(
         held = [thread for thread in writing if not thread.daemon]
         go_on.set()
     assert writing and not held
+
+
+def test_work_that_nobody_waits_for_any_more_keeps_its_thread_and_others_get_one() -> None:
+    go_on = threading.Event()
+
+    async def ask() -> str:
+        threads = DaemonThreads(2, "tried")
+        hanging = asyncio.create_task(threads.run(lambda: go_on.wait(60)))
+        await asyncio.sleep(0.05)
+        hanging.cancel()
+        await asyncio.gather(hanging, return_exceptions=True)
+        async with asyncio.timeout(10):
+            return await threads.run(lambda: "done")
+
+    try:
+        assert asyncio.run(ask()) == "done"
+    finally:
+        go_on.set()

@@ -19,21 +19,20 @@ class DaemonThreads:
         self.most = most
         self.name = name
         self.waiting: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
-        #: How many there are, and how many pieces of work are under way or wait; for the loop's thread alone.
-        self.begun = self.busy = 0
+        #: How many there are, and what they do or have before them; for the loop's thread alone.
+        self.begun = 0
+        self.told: list[Future[Any]] = []
 
     async def run(self, work: Callable[[], T]) -> T:
         """What some work returns, done in one of them."""
         told: Future[T] = Future()
-        if self.begun < min(self.busy + 1, self.most):
+        # a piece that nobody waits for any more has its thread until it has ended
+        self.told = [one for one in self.told if not one.done()] + [told]
+        if self.begun < min(len(self.told), self.most):
             threading.Thread(target=self.serve, name=self.name, daemon=True).start()
             self.begun += 1
-        self.busy += 1
-        try:
-            self.waiting.put((work, told))
-            return await asyncio.wrap_future(told)
-        finally:
-            self.busy -= 1
+        self.waiting.put((work, told))
+        return await asyncio.wrap_future(told)
 
     def serve(self) -> None:
         """Do one piece after another."""
