@@ -5,6 +5,7 @@ import os
 import secrets
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,11 +93,11 @@ def test_who_knows_the_token_of_hosts_only_is_no_server(cluster: LoopbackCluster
     with pytest.raises(OSError, match="does not know the key of this home"):
         dial_as_server(lead, lead.token, 5.0)
     with socket.create_connection((lead.host, lead.port), timeout=5.0) as line:
-        challenge = receive(line)
+        challenge = receive(line, time.monotonic() + 5)
         assert isinstance(challenge, Challenge)
         nonce = secrets.token_hex(16)
         send(line, ServerIntroduction("server", nonce, prove(key, "server", "of another line", nonce)))
         line.sendall(b'{"do": "hello"}\n')
-        assert "pid" not in str(receive(line)), "a proof that was heard elsewhere is worth nothing here"
+        assert "pid" not in str(receive(line, time.monotonic() + 5)), "a proof that was heard elsewhere is worth nothing here"
     dial_as_server(lead, key, 5.0).close()
     cluster.executor.hello()

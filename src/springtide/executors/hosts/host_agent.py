@@ -58,12 +58,13 @@ from springtide.executors.hosts.lead_address import HOSTS, LeadAddress, find_lea
 from springtide.executors.hosts.lead_dialer import LeadLine, RefusedError, dial
 from springtide.executors.hosts.network_routes import Route, find_route
 from springtide.executors.hosts.own_disk import AwaitedStart, OwnDisk
+from springtide.executors.local.agent_notes import end_if_replaced
 from springtide.executors.local.daemon import detach, turn_over
 from springtide.executors.local.discovery import Discovery, discover
 from springtide.executors.local.jobs.environment import MARK, allow
 from springtide.executors.local.jobs.places import PLAIN_JOB, LocalPlace, find_key
 from springtide.executors.local.json_lines import EventLoop
-from springtide.executors.local.paths import LOCK, LOG, make_mark, make_runtime_folder, try_lock
+from springtide.executors.local.paths import LOCK, LOG, keep_from_cleaners, make_mark, make_runtime_folder, try_lock
 from springtide.executors.local.processes.cgroups import GroupLimits, open_groups
 from springtide.executors.local.processes.fences import Fence
 from springtide.executors.local.processes.fork_servers import ForkPool
@@ -364,6 +365,7 @@ class HostAgent:
         now_s = time.monotonic()
         if now_s - self.inspected_s >= INSPECT_S:
             self.inspected_s = now_s
+            end_if_replaced(self.settings.state_dir, self.folder)
             turn_over(self.settings.state_dir / LOG)
             self.forks.kill_stopped()
             jobs = {start.processes.job for start in self.starts.values()}
@@ -445,6 +447,7 @@ def run(settings: HostSettings) -> int:
     lock = try_lock(settings.state_dir / LOCK)
     if lock is None:
         return 0
+    keep_from_cleaners(settings.state_dir)
     adopt_orphans()
     with lock:
         own_disk.clear(settings.state_dir)

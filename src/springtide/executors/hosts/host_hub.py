@@ -44,7 +44,7 @@ from springtide.executors.hosts.lead_address import WITNESS, find_key, listen_fo
 from springtide.executors.hosts.packed_code import PackedCode
 from springtide.executors.local.discovery import Device
 from springtide.executors.local.jobs.places import LocalPlace, find_host
-from springtide.executors.local.paths import open_private
+from springtide.executors.local.paths import open_private, replace_file
 from springtide.executors.protocol import (
     Event,
     ExecutorNode,
@@ -69,8 +69,10 @@ ROLL = "hosts.roll"
 #: A host that has been lost for so long is forgotten, unless a job waits for it; and reasons that are kept.
 FORGET_S = 86_400.0
 MOST_REFUSED = 100
-#: After a host's line has ended, how long its guests may take to end.
+#: After a host has hung up, how long its guests may take to end.
 END_S = 1.0
+#: After it could not be written, when the roll is written again.
+AGAIN_S = 1.0
 #: Events of nodes are no job's.
 NOBODY: EventFields = {"job": "", "generation": 0}
 
@@ -88,11 +90,14 @@ class RollEntry:
 _ROLL: TypeAdapter[list[RollEntry]] = TypeAdapter(list[RollEntry])
 
 
-def read_roll(home: Path) -> list[RollEntry]:
-    """The hosts that were here when the roll was written last; none if there is none that can be read."""
-    with contextlib.suppress(OSError, ValueError):
+def read_roll(home: Path) -> list[RollEntry] | None:
+    """The hosts that were here when the roll was written last; None if there is one that cannot be read."""
+    try:
         return _ROLL.validate_json((home / ROLL).read_bytes())
-    return []
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError):
+        return None
 
 
 @dataclass(eq=False)
@@ -180,7 +185,9 @@ class HostHub:
         self.refused: dict[str, str] = {}
         self.numbers = count()
         self.roll = home / ROLL
-        #: When the first of the lost hosts on the roll is cleared, and so leaves it.
+        #: The hosts that are written there.
+        self.enrolled: set[str] = set()
+        #: When the roll is to be written next: the first of its lost hosts is cleared then, and so leaves it.
         self.roll_until_s = inf
         self.call_roll()
         self.beats = BeatSender(self.times.beat_s)
@@ -188,23 +195,33 @@ class HostHub:
 
     def call_roll(self) -> None:
         """Expect the hosts that the lead before us had; those that do not come are told as lost."""
-        for host in read_roll(self.roll.parent):
+        roll = read_roll(self.roll.parent)
+        for host in roll or ():
             self.hosts[host.name] = KnownHost(host.name, host.address, host.devices, nodes=host.nodes)
             self.devices.update({device.name: device for device in host.devices})
-        self.missing = set(self.hosts)
+        self.missing, self.enrolled = set(self.hosts), set(self.hosts)
+        #: Whether there was a roll of which nobody knows who is on it.
+        self.is_unread = roll is None
         self.called_s = time.monotonic()
 
     def write_roll(self) -> None:
-        """Write down whose guests may be there, for the lead after us."""
+        """Write down whose guests may be there, for the lead after us; a disk without room for it is tried again."""
         now_s = time.monotonic()
-        there = [one for one in self.hosts.values() if one.line is not None or one.cleared_s > now_s]
+        there = [one for one in self.hosts.values() if self.may_have_guests(one, now_s)]
         here = [RollEntry(one.name, one.address, one.devices, one.nodes) for one in there]
-        self.roll_until_s = min((one.cleared_s for one in there if one.line is None), default=inf)
-        building = self.roll.with_suffix(".new")
-        with contextlib.suppress(OSError):
-            with open(building, "wb", opener=open_private) as file:
-                file.write(_ROLL.dump_json(here))
-            building.replace(self.roll)
+        try:
+            replace_file(self.roll, _ROLL.dump_json(here))
+        except OSError as error:
+            print(f"{self.roll} cannot be written, hosts that are not on it get no job meanwhile: {error}", flush=True)
+            self.roll_until_s = now_s + AGAIN_S
+            return
+        self.enrolled = {one.name for one in there}
+        lost = (one.cleared_s for one in there if one.line is None and one.name not in self.missing)
+        self.roll_until_s = min(lost, default=inf)
+
+    def may_have_guests(self, host: KnownHost, now_s: float) -> bool:
+        """Whether processes of ours, or of the lead before us, may be on a host."""
+        return host.line is not None or host.name in self.missing or host.cleared_s > now_s
 
     # As a place.
 
@@ -231,12 +248,12 @@ class HostHub:
         """Whether the hosts of these devices are there now, and stay: what is started on one that goes is lost.
 
         And whether nothing that the lead before us has started can still run on a host that has not come back: nobody
-        here knows which jobs were there.
+        here knows which jobs were there. The lead after us must know these hosts as well, so they are on the roll.
         """
-        if self.missing and time.monotonic() < self.called_s + self.times.clear_s:
+        if (self.missing or self.is_unread) and time.monotonic() < self.called_s + self.times.clear_s:
             return False
         hosts = {find_host(device) for device in devices}
-        return all(self.is_here(host) and not self.hosts[host].is_leaving for host in hosts)
+        return hosts <= self.enrolled and all(self.is_here(one) and not self.hosts[one].is_leaving for one in hosts)
 
     def list_awaited(self, devices: Collection[str]) -> list[str]:
         """Those of these devices whose host is not known, or not any more: a job waits for it, as for one that is lost.
@@ -405,15 +422,21 @@ class HostHub:
 
     # Losses.
 
-    def end(self, held: HostLine, reason: str, cleared_s: float | None = None) -> None:
-        """Let go of a line; its host, if it had joined, is lost."""
+    def end(self, held: HostLine, reason: str) -> None:
+        """Let go of a line; its host, if it had joined, is lost.
+
+        One that has hung up ends its guests, or has ended with them. Any other may not know yet that it is lost: its
+        line broke on this side only, or was given up here.
+        """
         if held not in self.lines:
             return
         self.lines.remove(held)
         self.loop.unwatch(held.lines)
+        has_hung_up, heard_s = held.lines.has_hung_up, held.lines.heard_s
         held.lines.close()
         if held.joined:
-            self.lose(self.hosts[held.host], reason, time.monotonic() + END_S if cleared_s is None else cleared_s)
+            cleared_s = time.monotonic() + END_S if has_hung_up else heard_s + self.times.clear_s
+            self.lose(self.hosts[held.host], reason, cleared_s)
 
     def lose(self, known: KnownHost, reason: str, cleared_s: float) -> None:
         """Tell that a host is gone, and end what ran there."""
@@ -428,16 +451,15 @@ class HostHub:
     def tick(self, now_s: float) -> None:
         """Give up hosts that are silent and strangers that say nothing; send what is left over."""
         if self.missing and now_s - self.called_s >= self.times.meet_s:
-            for host in self.missing:
+            missing, self.missing = self.missing, set()
+            for host in sorted(missing):
                 self.lose(self.hosts[host], f"host {host} has not come back to a new lead", now_s)
-            self.missing = set()
         if now_s >= self.roll_until_s:
             self.write_roll()  # else the next lead, perhaps in a week, would wait for hosts that left long ago
         for held in list(self.lines):
             silent_s = now_s - held.lines.heard_s
             if held.joined and silent_s >= self.times.lost_s:
-                reason = f"host {held.host} has not been heard for {silent_s:.1f} s"
-                self.end(held, reason, held.lines.heard_s + self.times.clear_s)
+                self.end(held, f"host {held.host} has not been heard for {silent_s:.1f} s")
             elif not held.joined and now_s - held.since_s >= self.times.meet_s:
                 self.end(held, "it said nothing")
             else:

@@ -7,6 +7,7 @@ import hmac
 import json
 import secrets
 import socket
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,9 +44,10 @@ class LeadLine:
 
 def dial(lead: LeadAddress, host: str, patience_s: float) -> LeadLine:
     """A line to the lead; OSError if that fails, RefusedError if it is no use."""
+    until_s = time.monotonic() + patience_s
     line = socket.create_connection((lead.host, lead.port), timeout=patience_s)
     try:
-        sees_home = meet(line, lead, host)
+        sees_home = meet(line, lead, host, until_s)
     except BaseException:
         line.close()
         raise
@@ -53,15 +55,15 @@ def dial(lead: LeadAddress, host: str, patience_s: float) -> LeadLine:
     return LeadLine(line, sees_home)
 
 
-def meet(line: socket.socket, lead: LeadAddress, host: str) -> bool:
+def meet(line: socket.socket, lead: LeadAddress, host: str, until_s: float) -> bool:
     """Prove ourselves and have the lead prove itself; then look for its witness, and say whether it is seen."""
-    challenge = receive(line)
+    challenge = receive(line, until_s)
     if not isinstance(challenge, Challenge):
         raise OSError("whoever listens there is no lead")
     nonce = secrets.token_hex(16)
     proof = prove(lead.token, "host", challenge.nonce, nonce, host)
     send(line, Introduction("introduction", host, nonce, proof, __version__))
-    answer = receive(line)
+    answer = receive(line, until_s)
     if isinstance(answer, Rejection) and not answer.again:
         raise RefusedError(answer.reason)
     if not isinstance(answer, Welcome):
@@ -77,15 +79,16 @@ def meet(line: socket.socket, lead: LeadAddress, host: str) -> bool:
 
 def dial_as_server(lead: LeadAddress, key: str, patience_s: float) -> socket.socket:
     """A line on which a lead answers as to a server beside it; OSError if nobody there is the lead of this home."""
+    until_s = time.monotonic() + patience_s
     line = socket.create_connection((lead.host, lead.port), timeout=patience_s)
     try:
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        challenge = receive(line)
+        challenge = receive(line, until_s)
         if not isinstance(challenge, Challenge):
             raise OSError("whoever listens there is no lead")
         nonce = secrets.token_hex(16)
         send(line, ServerIntroduction("server", nonce, prove(key, "server", challenge.nonce, nonce)))
-        answer = receive(line)
+        answer = receive(line, until_s)
         if not isinstance(answer, Admission):
             raise OSError(answer.reason if isinstance(answer, Rejection) else "the lead does not let this server in")
         if not hmac.compare_digest(answer.proof, prove(key, "lead", nonce, challenge.nonce)):
@@ -118,10 +121,13 @@ def send(line: socket.socket, message: ToLead) -> None:
     line.sendall(json.dumps(write(message)).encode() + b"\n")
 
 
-def receive(line: socket.socket) -> ToHost:
-    """The next message, and not a byte more; OSError if there is none."""
+def receive(line: socket.socket, until_s: float) -> ToHost:
+    """The next message, and not a byte more; OSError if there is none by then, however slowly it comes."""
     text = b""
     while not text.endswith(b"\n"):
+        if (left_s := until_s - time.monotonic()) <= 0:
+            raise TimeoutError("the lead takes too long to say who it is")
+        line.settimeout(left_s)
         byte = line.recv(1)
         if not byte or len(text) > 1 << 16:
             raise ConnectionResetError("the lead hung up")

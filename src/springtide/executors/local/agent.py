@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 from springtide import __version__
 from springtide.executors import boot_clock
 from springtide.executors.delivery import Freshness, refuse
-from springtide.executors.local.agent_notes import note_devices
+from springtide.executors.local.agent_notes import end_if_replaced, note_devices
 from springtide.executors.local.agent_server import AgentServer
 from springtide.executors.local.daemon import detach, turn_over
 from springtide.executors.local.discovery import Discovery, discover
@@ -34,7 +34,17 @@ from springtide.executors.local.jobs.probe_runner import make_runner
 from springtide.executors.local.jobs.runner import JobRunner
 from springtide.executors.local.journal import Journal
 from springtide.executors.local.json_lines import EventLoop, Message
-from springtide.executors.local.paths import JOURNAL, LOCK, LOG, PLACE, SOCKET, make_mark, make_runtime_folder, try_lock
+from springtide.executors.local.paths import (
+    JOURNAL,
+    LOCK,
+    LOG,
+    PLACE,
+    SOCKET,
+    keep_from_cleaners,
+    make_mark,
+    make_runtime_folder,
+    try_lock,
+)
 from springtide.executors.local.processes.cgroups import open_groups
 from springtide.executors.local.processes.fork_servers import ForkPool
 from springtide.executors.local.processes.stray_processes import adopt_orphans, end_orphans
@@ -244,6 +254,7 @@ class Agent:
         """Move fork servers on; jobs whose server has gone start again."""
         if now_s - self.inspected_s >= self.settings.options.inspect_s:
             self.inspected_s = now_s
+            end_if_replaced(self.state_dir, self.folder)
             turn_over(self.state_dir / LOG)
             if self.hub is not None:
                 self.hub.forget_lost({name for one in self.journal.jobs.values() for name in one.devices}, now_s)
@@ -324,6 +335,7 @@ def run(settings: AgentSettings) -> None:
         return
     adopt_orphans()
     agent = Agent(settings)
+    keep_from_cleaners(agent.folder)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: agent.leave("shutdown"))
     try:

@@ -69,6 +69,8 @@ class JsonLines:
         #: How long one message may be.
         self.line_bytes = line_bytes
         self.open = True
+        #: Whether the peer has ended its side, as its system does for it when it ends; a line may also just break.
+        self.has_hung_up = False
         #: What the peer said that is no message, upon which its line was ended.
         self.nonsense = ""
         #: Whether the last read left something behind.
@@ -100,8 +102,9 @@ class JsonLines:
                 except BlockingIOError:
                     raise
                 except OSError:  # reset, timed out, no way there any more
-                    chunk = b""
-                self.open = bool(chunk)
+                    self.open = False
+                    break
+                self.open, self.has_hung_up = bool(chunk), not chunk
                 chunks.append(chunk)
             self.has_more = self.open
         return b"".join(chunks)

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import io
 import json
 import os
 import shutil
@@ -49,6 +50,52 @@ def make_runtime_folder(state_dir: Path) -> Path:
 def open_private(path: str, flags: int) -> int:
     """An opener for files that only their owner can read."""
     return os.open(path, flags, 0o600)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a private file, whole or not at all, also where the machine loses its power meanwhile."""
+    replace_to_append(path, content).close()
+
+
+def replace_to_append(path: Path, content: bytes) -> io.FileIO:
+    """The same; returns the file, to go on behind its content."""
+    building = path.with_name(f"{path.name}.new")
+    file = io.FileIO(building, "w", opener=open_private)
+    try:
+        write_whole(file, content)
+        os.fsync(file.fileno())
+        building.replace(path)
+    except BaseException:
+        file.close()
+        raise
+    sync_folder(path.parent)
+    return file
+
+
+def write_whole(file: io.FileIO, content: bytes) -> None:
+    """Write all of it; a disk that fills up takes a part, and refuses the rest."""
+    while content:
+        content = content[file.write(content) :]
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on disk, where its file system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def keep_from_cleaners(folder: Path) -> None:
+    """Have systemd-tmpfiles leave a folder and all below it alone until this process ends, however old it gets.
+
+    It asks by a lock on the folder. Without this the lock and the code of what runs for weeks go from a /tmp.
+    """
+    with contextlib.suppress(OSError):
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # open until the end
+        fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 def try_lock(path: Path) -> IO[str] | None:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from springtide.executors.local.paths import open_private
+from springtide.executors.local.paths import replace_file
 
 BOOK = "ray.names"
 #: Names that are kept: the last to have been given. Clouds and pods have new ones every day.
@@ -29,8 +29,5 @@ def write_book(home: Path, given: Mapping[str, str]) -> None:
     if all(before.get(name) == address for name, address in given.items()):
         return
     told = {**{name: address for name, address in before.items() if name not in given}, **given}
-    building = home / f"{BOOK}.new"
     with contextlib.suppress(OSError):
-        with open(building, "w", opener=open_private) as file:
-            json.dump(dict(list(told.items())[-MOST_NAMES:]), file)
-        building.replace(home / BOOK)
+        replace_file(home / BOOK, json.dumps(dict(list(told.items())[-MOST_NAMES:])).encode())

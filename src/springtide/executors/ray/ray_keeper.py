@@ -166,7 +166,7 @@ class RayKeeper:
 
 def find_names(home: Path, nodes: Sequence[RayNode]) -> dict[str, str]:
     """The names of hosts by node, as their actors, the lead's roll and the book of a home have them."""
-    roll = {entry.name: entry.address for entry in read_roll(home)}
+    roll = {entry.name: entry.address for entry in read_roll(home) or ()}
     named = read_actors(ray.util.list_named_actors())
     return name_hosts(nodes, named, {**roll, **read_book(home)}, roll)
 

@@ -132,6 +132,8 @@ class Attempt:
         self.named = 0
         self.store = ""
         self.began_s = time.monotonic()
+        #: Once all was killed: when it should have ended by; infinite when that was said.
+        self.overdue_s: float | None = None
         #: Exit codes in the order in which the processes ended; the store's is not among them.
         self.codes: dict[str, int] = {}
         self.processes = context.place.open(assigned.order.job, self.spec)

@@ -5,6 +5,7 @@ What processes say is bounded, so that one that talks without end is heard in it
 
 import time
 from collections.abc import Callable, Sequence
+from math import inf
 
 from springtide.executors.delivery import EventFields
 from springtide.executors.local.jobs.attempt import AgentContext, Attempt
@@ -19,6 +20,15 @@ from springtide.executors.protocol import (
     ScriptInfo,
     Stopped,
     Warned,
+)
+
+
+#: How long processes that were killed may take to end before that is said, and what is said then.
+LEFT_S = 30.0
+LEFT = (
+    f"was killed {LEFT_S:g} s ago and has not ended: it waits inside the system for a disk, a network file system or a "
+    "GPU driver that does not answer. Until it ends the job goes on nowhere, for there would be two of it; see `dmesg` "
+    "on that machine, or restart it"
 )
 
 
@@ -54,6 +64,18 @@ class JobReports:
     def warn(self, reason: str) -> None:
         """Report what the user should know."""
         self.tell(Warned(**self.common(), reason=reason))
+
+    def warn_of_left(self, attempt: Attempt | None, now_s: float) -> None:
+        """Report once what was killed long ago and does not end; nothing else can be started before."""
+        if attempt is None:
+            return
+        if attempt.overdue_s is None:
+            attempt.overdue_s = now_s + LEFT_S
+        elif now_s >= attempt.overdue_s:
+            attempt.overdue_s = inf
+            names = [f"{one.name} on {one.device}" for one in attempt.processes.alive()]
+            left = f"process {', '.join(names)}" if names else "what its processes have started"
+            self.context.emit(Warned(**self.common(), reason=f"{left} {LEFT}"))
 
     def tell_plan(self, attempt: Attempt, progress: AttemptProgress) -> None:
         """Report what the script has said of itself, if that is new."""

@@ -161,8 +161,7 @@ class JobRunner:
         before = self.progress
         self.watch.begin(before)
         self.progress = AttemptProgress(time.monotonic(), step=before.step, total_steps=before.total_steps)
-        problem = environment.prepare(self.spec)
-        if problem is not None:
+        if (problem := environment.prepare(self.spec)) is not None:
             self.fail(*problem)
             return
         self.logs.begin(self.attempt_kind, self.wanted, before.step, time.time())
@@ -341,8 +340,7 @@ class JobRunner:
 
     def clear(self, last: Event | None) -> None:
         """Kill what is left; when it has gone, emit the last event, or start again."""
-        self.phase = "clearing"
-        self.last = last
+        self.phase, self.last = "clearing", last
         self.inputs.kill()
         if self.attempt is not None:
             self.attempt.processes.kill_all()
@@ -441,6 +439,8 @@ class JobRunner:
                 self.follow_preparation()
             case "clearing" if self.attempt is None or self.attempt.processes.are_gone:
                 self.finish_clearing()
+            case "clearing":
+                self.reports.warn_of_left(self.attempt, now_s)
             case "settling" if now_s >= self.until_s:
                 self.conclude()
             case "stopping" if self.has_had_grace(now_s):
