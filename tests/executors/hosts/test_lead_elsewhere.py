@@ -98,6 +98,8 @@ def test_who_knows_the_token_of_hosts_only_is_no_server(cluster: LoopbackCluster
         nonce = secrets.token_hex(16)
         send(line, ServerIntroduction("server", nonce, prove(key, "server", "of another line", nonce)))
         line.sendall(b'{"do": "hello"}\n')
-        assert "pid" not in str(receive(line, time.monotonic() + 5)), "a proof that was heard elsewhere is worth nothing here"
+        assert "pid" not in str(receive(line, time.monotonic() + 5)), (
+            "a proof that was heard elsewhere is worth nothing here"
+        )
     dial_as_server(lead, key, 5.0).close()
     cluster.executor.hello()

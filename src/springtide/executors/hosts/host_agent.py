@@ -10,7 +10,6 @@ because the lead counts them as gone soon after.
 import argparse
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -58,18 +57,14 @@ from springtide.executors.hosts.lead_address import HOSTS, LeadAddress, find_lea
 from springtide.executors.hosts.lead_dialer import LeadLine, RefusedError, dial
 from springtide.executors.hosts.network_routes import Route, find_route
 from springtide.executors.hosts.own_disk import AwaitedStart, OwnDisk
-from springtide.executors.local.agent_notes import end_if_replaced
-from springtide.executors.local.daemon import detach, turn_over
+from springtide.executors.local.daemon import detach
 from springtide.executors.local.discovery import Discovery, discover
-from springtide.executors.local.jobs.environment import MARK, allow
-from springtide.executors.local.jobs.places import PLAIN_JOB, LocalPlace, find_key
-from springtide.executors.local.json_lines import EventLoop
-from springtide.executors.local.paths import LOCK, LOG, keep_from_cleaners, make_mark, make_runtime_folder, try_lock
-from springtide.executors.local.processes.cgroups import GroupLimits, open_groups
+from springtide.executors.local.jobs.places import LocalPlace
+from springtide.executors.local.machine import Machine
+from springtide.executors.local.paths import LOCK, keep_from_cleaners, try_lock
+from springtide.executors.local.processes.cgroups import GroupLimits
 from springtide.executors.local.processes.fences import Fence
-from springtide.executors.local.processes.fork_servers import ForkPool
-from springtide.executors.local.processes.stray_processes import adopt_orphans, end_orphans
-from springtide.executors.local.processes.worker_processes import reap
+from springtide.executors.local.processes.stray_processes import adopt_orphans
 from springtide.executors.local.processor_load import LoadMeter
 
 StartOrder = OpenStart | SpawnWorker | PassCommand | SendSignal | EndStart
@@ -106,20 +101,12 @@ class HostAgent:
 
     def __init__(self, settings: HostSettings) -> None:
         self.settings = settings
-        self.loop = EventLoop()
-        self.mark = make_mark(settings.state_dir)
-        self.groups = open_groups(self.mark, GroupLimits())
-        reap(self.mark)
-        if self.groups is not None:
-            self.groups.sweep()
-        self.folder = make_runtime_folder(settings.state_dir)
-        self.environment = {**allow(os.environ), MARK: self.mark}
+        self.machine = Machine(settings.state_dir, GroupLimits())
+        self.loop, self.forks = self.machine.loop, self.machine.forks
         #: By which fork servers end the guests where this process cannot.
-        self.fence = Fence(self.folder / "lease", settings.times.fence_s)
-        early = {**self.environment, **self.fence.variables}
-        self.forks = ForkPool(self.loop, self.folder, early, settings.state_dir / LOG)
-        self.forks.kept = find_key(PLAIN_JOB, sys.executable)
-        self.forks.find(self.forks.kept)
+        self.fence = Fence(self.machine.folder / "lease", settings.times.fence_s)
+        self.forks.environment |= self.fence.variables
+        self.machine.warm()
         self.discovery: Discovery = discover(settings.cpu_slots)
         self.meter = self.make_meter()
         self.watch = DeviceWatch(self.discovery, lambda: discover(settings.cpu_slots), settings.look_s)
@@ -130,7 +117,7 @@ class HostAgent:
         self.place: LocalPlace | None = None
         #: Where the lead's home is not seen here.
         self.disk: OwnDisk | None = None
-        self.memory = HostMemory(self.mark)
+        self.memory = HostMemory(self.machine.mark)
         self.beats = BeatSender(settings.times.beat_s, self.renew_fence)
         self.inspected_s = 0.0
         self.contact_s = time.monotonic()
@@ -179,7 +166,8 @@ class HostAgent:
     def serve_lead(self, met: LeadLine, lead: LeadAddress) -> None:
         """Serve a lead until its line ends, it is silent, or another has its place; then nothing of it is left here."""
         route = find_route(met.line)
-        self.place = self.make_place(route)
+        devices = {device.name: device for device in self.discovery.devices}
+        self.place = self.machine.make_place(devices, choose_network(route, os.environ))
         lines, self.meter = BeatingLines(met.line), self.make_meter()
         self.lines = lines
         lines.trust()
@@ -205,20 +193,6 @@ class HostAgent:
         if self.disk is not None:
             self.disk.forget()
         self.end_guests()
-
-    def make_place(self, route: Route) -> LocalPlace:
-        """This host as a place for processes, on the network that leads to the lead."""
-        devices = {device.name: device for device in self.discovery.devices}
-        return LocalPlace(
-            self.loop,
-            self.forks,
-            self.folder,
-            devices,
-            self.environment,
-            sys.executable,
-            self.groups,
-            choose_network(route, os.environ),
-        )
 
     def is_fenced(self, lines: BeatingLines) -> bool:
         """Whether the lead has not heard us, as far as we know, for so long that it will count the guests as gone."""
@@ -365,14 +339,10 @@ class HostAgent:
         now_s = time.monotonic()
         if now_s - self.inspected_s >= INSPECT_S:
             self.inspected_s = now_s
-            end_if_replaced(self.settings.state_dir, self.folder)
-            turn_over(self.settings.state_dir / LOG)
-            self.forks.kill_stopped()
             jobs = {start.processes.job for start in self.starts.values()}
-            self.forks.drop_unused(now_s, jobs)
+            self.machine.inspect(now_s, jobs)
             self.memory.sweep(jobs, now_s)
             self.sweep_disk(now_s)
-            end_orphans(self.forks.list_pids())
         dropped, trouble = self.forks.poll(now_s), self.forks.find_trouble()
         for start in list(self.starts.values()):
             if start.processes.has_fork(dropped):
@@ -428,13 +398,8 @@ class HostAgent:
         self.end_guests()
         self.beats.close()
         self.watch.close()
-        self.forks.close()
-        reap(self.mark)
-        if self.groups is not None:
-            self.groups.close()
-        self.loop.close()
+        self.machine.close()
         self.memory.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def choose_network(route: Route, environ: Mapping[str, str]) -> dict[str, str]:

@@ -22,7 +22,6 @@ from springtide.executors.protocol import (
     Warned,
 )
 
-
 #: How long processes that were killed may take to end before that is said, and what is said then.
 LEFT_S = 30.0
 LEFT = (
