@@ -7,13 +7,13 @@ turn of the loop, after it, so that a process's last words come before its end.
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from springtide.executors.hosts.beating_lines import BeatingLines
+from springtide.executors.hosts.beating_connections import BeatingConnection
 from springtide.executors.hosts.checkpoint_receipts import ReceiptWatch
 from springtide.executors.hosts.host_messages import (
     CheckpointReceipt,
     Exited,
     Forked,
-    LineChanged,
+    ListeningChanged,
     Nonsense,
     OpenStart,
     Printed,
@@ -23,8 +23,8 @@ from springtide.executors.hosts.host_messages import (
     encode,
 )
 from springtide.executors.hosts.own_disk import find_variables
+from springtide.executors.local.connections import Message
 from springtide.executors.local.jobs.places import LocalPlace, LocalProcesses, ProcessHandlers
-from springtide.executors.local.json_lines import Message
 from springtide.executors.local.processes.worker_processes import WorkerProcess
 
 
@@ -43,7 +43,7 @@ class GuestStart:
 
     name: str
     processes: LocalProcesses
-    lines: BeatingLines
+    connection: BeatingConnection
     told: dict[str, ToldOfProcess] = field(default_factory=dict)
     state: StartState | None = None
     #: Whether the lead has ended it: when nothing is left, that is told too.
@@ -64,15 +64,15 @@ class GuestStart:
     def tell_message(self, process: WorkerProcess, message: Message) -> None:
         """Pass on what a process says."""
         self.tell_process(process)
-        self.lines.send(Said("said", self.name, process.name, message))
+        self.connection.send(Said("said", self.name, process.name, message))
 
     def tell_output(self, process: WorkerProcess, data: bytes) -> None:
         """Pass on what a process prints."""
-        self.lines.send(Printed("printed", self.name, process.name, encode(data)))
+        self.connection.send(Printed("printed", self.name, process.name, encode(data)))
 
     def tell_nonsense(self, process: WorkerProcess, text: str) -> None:
         """Pass on that a process says what is no message."""
-        self.lines.send(Nonsense("nonsense", self.name, process.name, text))
+        self.connection.send(Nonsense("nonsense", self.name, process.name, text))
 
     def kill(self) -> None:
         """End all of it at once."""
@@ -81,7 +81,7 @@ class GuestStart:
 
     def tick(self, now_s: float, sample_s: float, is_unfit: bool) -> None:
         """Tell what has changed; where the host is unfit, no failure is the job's."""
-        self.processes.hold_output(self.lines.is_crowded)
+        self.processes.hold_output(self.connection.is_crowded)
         for process in list(self.processes.by_name.values()):
             self.tell_process(process)
         if now_s - self.sampled_s >= sample_s:
@@ -94,38 +94,40 @@ class GuestStart:
         state = StartState("state", self.name, version, failure, gone, is_hosts)
         if state != self.state:
             self.state = state
-            self.lines.send(state)
+            self.connection.send(state)
 
     def tell_process(self, process: WorkerProcess) -> None:
         """Tell of a process what the lead does not know yet."""
         told = self.told.setdefault(process.name, ToldOfProcess())
         if process.pid is not None and told.pid is None:
             told.pid = process.pid
-            self.lines.send(Forked("forked", self.name, process.name, process.pid))
+            self.connection.send(Forked("forked", self.name, process.name, process.pid))
         if process.is_listening != told.listening:
             told.listening = process.is_listening
-            self.lines.send(LineChanged("line", self.name, process.name, told.listening))
+            self.connection.send(ListeningChanged("line", self.name, process.name, told.listening))
         if process.code is not None and not told.ended:
             told.ended = True
             self.tell_receipts()  # of what it saved last, before its end is judged
-            self.lines.send(Exited("exited", self.name, process.name, process.code, process.is_starved))
+            self.connection.send(Exited("exited", self.name, process.name, process.code, process.is_starved))
 
     def tell_samples(self) -> None:
         """Send what a look at the processes shows."""
         found = [sample for process in self.processes.alive() if (sample := process.sample()) is not None]
         if found:
             samples = {sample.name: (sample.is_stopped, sample.cpu_s) for sample in found}
-            self.lines.send(Sampled("sampled", self.name, samples))
+            self.connection.send(Sampled("sampled", self.name, samples))
 
     def tell_receipts(self) -> None:
         """Send the receipts of checkpoints that are new."""
         for name, manifest in self.receipts.list_new() if self.receipts is not None else ():
-            self.lines.send(CheckpointReceipt("saved", self.name, name, manifest))
+            self.connection.send(CheckpointReceipt("saved", self.name, name, manifest))
 
 
-def open_start(place: LocalPlace, order: OpenStart, lines: BeatingLines, on_own_disk: bool = False) -> GuestStart:
+def open_start(
+    place: LocalPlace, order: OpenStart, connection: BeatingConnection, on_own_disk: bool = False
+) -> GuestStart:
     """Be ready for processes of a start."""
-    start = GuestStart(order.start, place.open_with(order.job, order.spec, order.private), lines)
+    start = GuestStart(order.start, place.open_with(order.job, order.spec, order.private), connection)
     if on_own_disk:
         start.receipts = ReceiptWatch(Path(order.spec.checkpoint.dir))
         start.variables = find_variables(order.spec)

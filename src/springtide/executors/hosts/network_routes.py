@@ -23,9 +23,9 @@ class Route:
         return {"SPRINGTIDE_ADDRESS": self.address, **names}
 
 
-def find_route(line: socket.socket) -> Route:
+def find_route(sock: socket.socket) -> Route:
     """The route that a connected socket uses."""
-    return describe_address(str(line.getsockname()[0]))
+    return describe_address(str(sock.getsockname()[0]))
 
 
 def find_route_to(host: str) -> Route:

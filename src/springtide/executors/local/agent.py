@@ -23,13 +23,13 @@ from springtide.executors import boot_clock
 from springtide.executors.delivery import Freshness, refuse
 from springtide.executors.local.agent_notes import note_devices
 from springtide.executors.local.agent_server import AgentServer
+from springtide.executors.local.connections import Message
 from springtide.executors.local.daemon import detach
 from springtide.executors.local.discovery import Discovery, discover
 from springtide.executors.local.jobs.attempt import AgentContext, AttemptOptions
 from springtide.executors.local.jobs.probe_runner import make_runner
 from springtide.executors.local.jobs.runner import JobRunner
 from springtide.executors.local.journal import Journal
-from springtide.executors.local.json_lines import Message
 from springtide.executors.local.machine import Machine
 from springtide.executors.local.paths import JOURNAL, LOCK, LOG, PLACE, SOCKET, try_lock
 from springtide.executors.local.processes.stray_processes import adopt_orphans

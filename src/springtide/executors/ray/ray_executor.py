@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from springtide.errors import ExecutorError, InputError
-from springtide.executors.hosts.host_hub import read_roll
+from springtide.executors.hosts.host_roll import read_roll
 from springtide.executors.hosts.lead_address import HOSTS, KEY, WITNESS, read_lead
 from springtide.executors.hosts.lead_executor import LeadExecutor
 from springtide.executors.hosts.network_routes import find_route_to

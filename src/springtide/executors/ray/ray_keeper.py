@@ -22,7 +22,7 @@ import ray as untyped_ray
 from ray._private.state import state as cluster_state
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from springtide.executors.hosts.host_hub import read_roll
+from springtide.executors.hosts.host_roll import read_roll
 from springtide.executors.hosts.lead_address import read_lead
 from springtide.executors.local.paths import make_mark
 from springtide.executors.ray.host_actor import HostActor, describe_host

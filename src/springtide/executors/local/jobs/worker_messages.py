@@ -22,8 +22,8 @@ from springtide.executors.message_fields import (
     WorkerCount,
 )
 
-#: One line of a worker; the longest real one holds the metrics of a step.
-LINE_BYTES = 1 << 20
+#: One message of a worker; the longest real one holds the metrics of a step.
+MESSAGE_BYTES = 1 << 20
 MOST_METRICS = 1000
 MOST_PROBLEMS = 100
 

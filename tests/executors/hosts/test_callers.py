@@ -16,15 +16,16 @@ from typing import Any
 import pytest
 from tests.executors.hosts.loopback_cluster import LoopbackCluster, wait_until
 
-from springtide.executors.hosts.beating_lines import BeatingLines
+from springtide.executors.hosts.beating_connections import BeatingConnection
 from springtide.executors.hosts.host_agent import choose_network
-from springtide.executors.hosts.host_hub import FORGET_S, MOST_REFUSED, ROLL, HostHub, HostLine, read_roll
+from springtide.executors.hosts.host_hub import FORGET_S, MOST_REFUSED, Caller, HostHub
 from springtide.executors.hosts.host_messages import DeviceOffer, Ready, Rejection, prove, read_report
+from springtide.executors.hosts.host_roll import ROLL, read_roll
 from springtide.executors.hosts.lead_address import HOSTS, LeadAddress, read_lead
 from springtide.executors.hosts.lead_dialer import dial
 from springtide.executors.hosts.network_routes import Route, find_route_to
+from springtide.executors.local.connections import EventLoop
 from springtide.executors.local.jobs.places import LocalPlace
-from springtide.executors.local.json_lines import EventLoop
 from springtide.executors.protocol import Event, MachineLoaded, NodeForgotten, NodeJoined
 
 
@@ -111,13 +112,15 @@ def test_a_lead_without_room_for_a_log_loses_no_host(tmp_path: Path, capsys: pyt
     hub.close()
 
 
-def join(hub: HostHub, *types: str, host: str = "h1") -> HostLine:
+def join(hub: HostHub, *types: str, host: str = "h1") -> Caller:
     """Have a host join with a device of each type."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        held = HostLine(BeatingLines(socket.create_connection(listener.getsockname())), "n", time.monotonic(), host)
-    hub.lines.append(held)
-    hub.join(held, Ready("ready", "127.0.0.1", tuple(DeviceOffer(f"{one}:0", one) for one in types)))
-    return held
+        caller = Caller(
+            BeatingConnection(socket.create_connection(listener.getsockname())), "n", time.monotonic(), host
+        )
+    hub.callers.append(caller)
+    hub.join(caller, Ready("ready", "127.0.0.1", tuple(DeviceOffer(f"{one}:0", one) for one in types)))
+    return caller
 
 
 @pytest.mark.parametrize(
@@ -154,10 +157,10 @@ def make_hub(folder: Path, hear: Callable[[Event], None] = lambda event: None) -
 def test_a_new_lead_starts_nothing_while_a_host_that_has_not_come_back_may_run_it(tmp_path: Path, lost: str) -> None:
     """The lead dies and h1 is cut off: whatever runs there ends itself within seconds, and until then is a copy."""
     before = make_hub(tmp_path)
-    held = join(before, "cpu", host="h1")
+    caller = join(before, "cpu", host="h1")
     join(before, "cpu", host="h2")
     if lost == "just before the lead":
-        before.end(held, "it fell silent")
+        before.end(caller, "it fell silent")
     before.close()
     after = make_hub(tmp_path)
     join(after, "cpu", host="h2")
@@ -198,10 +201,10 @@ def test_nothing_is_started_on_a_host_that_the_next_lead_would_not_know(
     hub = make_hub(tmp_path)
     with monkeypatch.context() as full:
         full.setattr(os, "fsync", fail_without_room)
-        held = join(hub, "cpu")
+        caller = join(hub, "cpu")
         assert not hub.can_reach(["h1/cpu:0"])
-    held.lines.heard_s = hub.roll_until_s
-    hub.tick(hub.roll_until_s)
+    caller.connection.heard_s = hub.roll.due_s
+    hub.tick(hub.roll.due_s)
     assert list_roll(tmp_path) == {"h1"} and hub.can_reach(["h1/cpu:0"])
     hub.close()
 
@@ -220,16 +223,18 @@ def test_a_lead_that_cannot_read_the_roll_waits_as_if_all_were_missing(tmp_path:
     hub.close()
 
 
-@pytest.mark.parametrize("end", ["it hangs up", "its line is reset", "it says what cannot be"])
+@pytest.mark.parametrize("end", ["it hangs up", "its connection is reset", "it says what cannot be"])
 def test_only_a_host_that_has_hung_up_has_ended_its_guests(tmp_path: Path, end: str) -> None:
     """A firewall resets a line towards the lead only: the host knows nothing of it, and its guests train on."""
     hub = make_hub(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        held = HostLine(BeatingLines(socket.create_connection(listener.getsockname())), "n", time.monotonic(), "h1")
+        caller = Caller(
+            BeatingConnection(socket.create_connection(listener.getsockname())), "n", time.monotonic(), "h1"
+        )
         host, _ = listener.accept()
-    hub.lines.append(held)
-    hub.join(held, Ready("ready", "127.0.0.1", (DeviceOffer("cpu:0", "cpu"),)))
-    if end == "its line is reset":
+    hub.callers.append(caller)
+    hub.join(caller, Ready("ready", "127.0.0.1", (DeviceOffer("cpu:0", "cpu"),)))
+    if end == "its connection is reset":
         host.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     elif end == "it says what cannot be":
         host.sendall(b"[]\n")
@@ -237,10 +242,10 @@ def test_only_a_host_that_has_hung_up_has_ended_its_guests(tmp_path: Path, end: 
         host.shutdown(socket.SHUT_WR)
     if end != "it says what cannot be":
         host.close()
-    wait_until(lambda: hub.read(held) is None and not held.lines.open, lambda: "the line is open")
+    wait_until(lambda: hub.read(caller) is None and not caller.connection.open, lambda: "the connection is open")
     known = hub.hosts["h1"]
-    assert known.line is None
-    sure_s = held.lines.heard_s + hub.times.clear_s
+    assert known.caller is None
+    sure_s = caller.connection.heard_s + hub.times.clear_s
     assert known.cleared_s < sure_s if end == "it hangs up" else known.cleared_s == sure_s
     host.close()
     hub.close()
@@ -284,8 +289,8 @@ def test_hosts_that_were_lost_long_ago_are_forgotten_unless_a_job_waits_for_them
     told: list[Event] = []
     hub = make_hub(tmp_path, told.append)
     lost = [join(hub, "cpu", host=host) for host in ("h1", "h2")]
-    for held in lost:
-        hub.end(held, "its line ended")
+    for caller in lost:
+        hub.end(caller, "its connection ended")
     later_s = time.monotonic() + FORGET_S + hub.times.clear_s
     hub.forget_lost((), later_s)
     assert set(hub.hosts) == {"h1", "h2"}, "nobody else is here"
@@ -296,7 +301,7 @@ def test_hosts_that_were_lost_long_ago_are_forgotten_unless_a_job_waits_for_them
     assert set(hub.hosts) == {"h2", "h3"} and set(hub.devices) == {"h2/cpu:0", "h3/cpu:0"}
     assert [one.node for one in told if isinstance(one, NodeForgotten)] == ["h1"]
     for number in range(2 * MOST_REFUSED):
-        stranger: Any = SimpleNamespace(host=f"pod-{number}", lines=SimpleNamespace(send=lambda message: None))
+        stranger: Any = SimpleNamespace(host=f"pod-{number}", connection=SimpleNamespace(send=lambda message: None))
         hub.refuse(stranger, "another version")
     assert len(hub.refused) == MOST_REFUSED
     hub.close()
@@ -306,12 +311,12 @@ def test_a_host_that_was_lost_long_ago_is_not_expected_by_the_next_lead(tmp_path
     """It was on the roll, because its guests might still be there; the next lead started nothing and told its loss."""
     hub = make_hub(tmp_path)
     gone = join(hub, "cpu", host="gone")
-    gone.lines.has_hung_up = True
+    gone.connection.has_hung_up = True
     hub.end(gone, "its pod was scaled down")
     stays = join(hub, "cpu", host="stays")
     assert list_roll(tmp_path) == {"gone", "stays"}, "its guests may still be there"
     wait_until(lambda: time.monotonic() > hub.hosts["gone"].cleared_s, lambda: "it is not yet cleared")
-    stays.lines.heard_s = time.monotonic()
+    stays.connection.heard_s = time.monotonic()
     hub.tick(time.monotonic())
     assert list_roll(tmp_path) == {"stays"}
     hub.close()
