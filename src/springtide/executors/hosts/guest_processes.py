@@ -137,8 +137,8 @@ class GuestProcesses:
 
     def find_failure(self, is_hosts: bool) -> str:
         """The first failure of a host that is the host's own, or that is none of it."""
-        told = ((host, part) for host, part in self.parts.items() if part.failure and part.is_hosts == is_hosts)
-        return next((f"host {host}: {part.failure}" for host, part in told), "")
+        failed = ((host, part) for host, part in self.parts.items() if part.failure and part.is_hosts == is_hosts)
+        return next((f"host {host}: {part.failure}" for host, part in failed), "")
 
     @property
     def torch_version(self) -> str:
@@ -185,8 +185,8 @@ class GuestProcesses:
         self.add(name, device, host)
         shown = tuple(other.removeprefix(f"{host}/") for other in visible)
         local = device.removeprefix(f"{host}/")
-        told = dict(variables) if self.hub.sees_home(host) else drop_folders(variables)
-        self.hub.send(host, SpawnWorker("spawn", self.name, name, local, told, shown))
+        own = dict(variables) if self.hub.sees_home(host) else drop_folders(variables)
+        self.hub.send(host, SpawnWorker("spawn", self.name, name, local, own, shown))
 
     def hear(self, host: str, report: GuestReport) -> None:
         """Act on what a host tells of its part."""

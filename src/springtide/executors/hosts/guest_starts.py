@@ -29,7 +29,7 @@ from springtide.executors.local.processes.worker_processes import WorkerProcess
 
 
 @dataclass
-class ToldOfProcess:
+class KnownOfProcess:
     """What the lead knows of a process."""
 
     pid: int | None = None
@@ -44,7 +44,7 @@ class GuestStart:
     name: str
     processes: LocalProcesses
     connection: BeatingConnection
-    told: dict[str, ToldOfProcess] = field(default_factory=dict)
+    known: dict[str, KnownOfProcess] = field(default_factory=dict)
     state: StartState | None = None
     #: Whether the lead has ended it: when nothing is left, that is told too.
     killed: bool = False
@@ -61,16 +61,16 @@ class GuestStart:
         if not self.failure:
             self.failure, self.is_hosts = failure, is_hosts
 
-    def tell_message(self, process: WorkerProcess, message: Message) -> None:
+    def send_message(self, process: WorkerProcess, message: Message) -> None:
         """Pass on what a process says."""
-        self.tell_process(process)
+        self.send_changes(process)
         self.connection.send(Said("said", self.name, process.name, message))
 
-    def tell_output(self, process: WorkerProcess, data: bytes) -> None:
+    def send_output(self, process: WorkerProcess, data: bytes) -> None:
         """Pass on what a process prints."""
         self.connection.send(Printed("printed", self.name, process.name, encode(data)))
 
-    def tell_nonsense(self, process: WorkerProcess, text: str) -> None:
+    def send_nonsense(self, process: WorkerProcess, text: str) -> None:
         """Pass on that a process says what is no message."""
         self.connection.send(Nonsense("nonsense", self.name, process.name, text))
 
@@ -83,11 +83,11 @@ class GuestStart:
         """Tell what has changed; where the host is unfit, no failure is the job's."""
         self.processes.hold_output(self.connection.is_crowded)
         for process in list(self.processes.by_name.values()):
-            self.tell_process(process)
+            self.send_changes(process)
         if now_s - self.sampled_s >= sample_s:
             self.sampled_s = now_s
-            self.tell_samples()
-            self.tell_receipts()
+            self.send_samples()
+            self.send_receipts()
         gone = self.killed and self.processes.are_gone
         failure, version = self.failure or self.processes.failure, self.processes.torch_version
         is_hosts = bool(failure) and (self.is_hosts or is_unfit)
@@ -96,28 +96,28 @@ class GuestStart:
             self.state = state
             self.connection.send(state)
 
-    def tell_process(self, process: WorkerProcess) -> None:
+    def send_changes(self, process: WorkerProcess) -> None:
         """Tell of a process what the lead does not know yet."""
-        told = self.told.setdefault(process.name, ToldOfProcess())
-        if process.pid is not None and told.pid is None:
-            told.pid = process.pid
+        known = self.known.setdefault(process.name, KnownOfProcess())
+        if process.pid is not None and known.pid is None:
+            known.pid = process.pid
             self.connection.send(Forked("forked", self.name, process.name, process.pid))
-        if process.is_listening != told.listening:
-            told.listening = process.is_listening
-            self.connection.send(ListeningChanged("line", self.name, process.name, told.listening))
-        if process.code is not None and not told.ended:
-            told.ended = True
-            self.tell_receipts()  # of what it saved last, before its end is judged
+        if process.is_listening != known.listening:
+            known.listening = process.is_listening
+            self.connection.send(ListeningChanged("line", self.name, process.name, known.listening))
+        if process.code is not None and not known.ended:
+            known.ended = True
+            self.send_receipts()  # of what it saved last, before its end is judged
             self.connection.send(Exited("exited", self.name, process.name, process.code, process.is_starved))
 
-    def tell_samples(self) -> None:
+    def send_samples(self) -> None:
         """Send what a look at the processes shows."""
         found = [sample for process in self.processes.alive() if (sample := process.sample()) is not None]
         if found:
             samples = {sample.name: (sample.is_stopped, sample.cpu_s) for sample in found}
             self.connection.send(Sampled("sampled", self.name, samples))
 
-    def tell_receipts(self) -> None:
+    def send_receipts(self) -> None:
         """Send the receipts of checkpoints that are new."""
         for name, manifest in self.receipts.list_new() if self.receipts is not None else ():
             self.connection.send(CheckpointReceipt("saved", self.name, name, manifest))
@@ -132,6 +132,6 @@ def open_start(
         start.receipts = ReceiptWatch(Path(order.spec.checkpoint.dir))
         start.variables = find_variables(order.spec)
     start.processes.connect_handlers(
-        ProcessHandlers(start.tell_message, start.tell_output, lambda process: None, start.tell_nonsense)
+        ProcessHandlers(start.send_message, start.send_output, lambda process: None, start.send_nonsense)
     )
     return start

@@ -264,7 +264,7 @@ class HostAgent:
             ready: list[AwaitedStart] = self.disk.take(part)
         except (OSError, ExecutorError, tarfile.TarError) as error:
             for one in self.disk.give_up(part.digest):
-                self.tell_failure(one.order.start, f"its code cannot be had: {error}", error, own_disk=True)
+                self.send_failure(one.order.start, f"its code cannot be had: {error}", error, own_disk=True)
             return
         for one in ready:
             for order in (one.order, *one.later):
@@ -281,9 +281,9 @@ class HostAgent:
                 self.change(start, order)
         except Exception as error:
             traceback.print_exc()
-            self.tell_failure(order.start, f"{type(error).__name__}: {error}", error)
+            self.send_failure(order.start, f"{type(error).__name__}: {error}", error)
 
-    def tell_failure(self, start: str, failure: str, error: Exception, own_disk: bool = False) -> None:
+    def send_failure(self, start: str, failure: str, error: Exception, own_disk: bool = False) -> None:
         """Tell why a start cannot be here; a host that is to blame leaves, so that others are asked instead."""
         assert self.connection is not None
         is_hosts = is_hosts_trouble(error, self.settings.state_dir, own_disk)
@@ -302,7 +302,7 @@ class HostAgent:
         elif self.disk is None:
             raise ExecutorError("code was sent to a host that sees the home")
         elif self.disk.has_code(order):
-            start = open_start(place, self.disk.place(order), connection, on_own_disk=True)
+            start = open_start(place, self.disk.rehome(order), connection, on_own_disk=True)
         else:
             return
         start.variables = {**start.variables, **self.memory.open(order, time.monotonic())}

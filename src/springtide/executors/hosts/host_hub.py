@@ -288,7 +288,7 @@ class HostHub:
                 for node in self.hosts[caller.host].list_nodes():
                     self.emit(NodeLeaving(**NOBODY, node=node.name, grace_s=report.grace_s, reason=report.reason))
             case HostLoaded():
-                self.tell_load(caller.host, report)
+                self.report_load(caller.host, report)
             case WantCode():
                 caller.connection.send(self.code.read(report.digest, report.offset))
             case _:
@@ -305,7 +305,7 @@ class HostHub:
         except Exception:
             traceback.print_exc()
 
-    def tell_load(self, host: str, load: HostLoaded) -> None:
+    def report_load(self, host: str, load: HostLoaded) -> None:
         """Tell what others take of a host."""
         devices = tuple(device.name for device in self.hosts[host].devices)
         cores, outside, slowdown = load.cores, load.outside, load.slowdown

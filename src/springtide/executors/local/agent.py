@@ -31,7 +31,7 @@ from springtide.executors.local.jobs.probe_runner import make_runner
 from springtide.executors.local.jobs.runner import JobRunner
 from springtide.executors.local.journal import Journal
 from springtide.executors.local.machine import Machine
-from springtide.executors.local.paths import JOURNAL, LOCK, LOG, PLACE, SOCKET, try_lock
+from springtide.executors.local.paths import AGENT_NOTES, JOURNAL, LOCK, LOG, SOCKET, try_lock
 from springtide.executors.local.processes.stray_processes import adopt_orphans
 from springtide.executors.local.processor_load import LoadMeter
 from springtide.executors.protocol import (
@@ -239,7 +239,7 @@ class Agent:
 
     # For the server of clients.
 
-    def describe(self) -> Message:
+    def make_hello(self) -> Message:
         """Who this is, and what devices there are."""
         return {
             "version": __version__,
@@ -258,12 +258,12 @@ class Agent:
         bad, journal = self.journal.set_aside, self.journal
         if not bad:
             return []
-        told = f"{', '.join(bad[:5])}{', ...' if len(bad) > 5 else ''}"
-        return [f"{len(bad)} lines of {journal.path} could not be read, {told}; they are kept in {journal.bad_path}"]
+        first = f"{', '.join(bad[:5])}{', ...' if len(bad) > 5 else ''}"
+        return [f"{len(bad)} lines of {journal.path} could not be read, {first}; they are kept in {journal.bad_path}"]
 
     def list_running(self) -> list[Running]:
         """The jobs that hold devices, by name."""
-        return [runner.describe() for _, runner in sorted(self.runners.items())]
+        return [runner.make_running() for _, runner in sorted(self.runners.items())]
 
     # Life.
 
@@ -290,7 +290,7 @@ class Agent:
             self.hub.close()
         self.machine.close()
         self.journal.close()
-        (self.state_dir / PLACE).unlink(missing_ok=True)
+        (self.state_dir / AGENT_NOTES).unlink(missing_ok=True)
 
 
 def run(settings: AgentSettings) -> None:

@@ -13,14 +13,13 @@ from typing import Any
 
 from springtide.executors.local.daemon import is_alive
 from springtide.executors.local.discovery import Device
-from springtide.executors.local.paths import PLACE, replace_file
+from springtide.executors.local.paths import AGENT_NOTES, replace_file
 
 
 def note_devices(state_dir: Path, devices: Iterable[Device]) -> None:
     """Add this agent's devices, which are the same for its whole life, to what it has written down."""
-    place = state_dir / PLACE
-    noted = json.loads(place.read_text()) | {"devices": [asdict(device) for device in devices]}
-    replace_file(place, json.dumps(noted).encode())
+    noted = json.loads((state_dir / AGENT_NOTES).read_text()) | {"devices": [asdict(device) for device in devices]}
+    replace_file(state_dir / AGENT_NOTES, json.dumps(noted).encode())
 
 
 def end_if_replaced(state_dir: Path, folder: Path) -> None:
@@ -30,7 +29,7 @@ def end_if_replaced(state_dir: Path, folder: Path) -> None:
     What we write now would replace what it has written; our processes and hosts see that we are gone.
     """
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        if json.loads((state_dir / PLACE).read_text())["folder"] != str(folder):
+        if json.loads((state_dir / AGENT_NOTES).read_text())["folder"] != str(folder):
             print(f"agent {os.getpid()} ends: another one serves {state_dir}", flush=True)
             os._exit(1)
 
@@ -38,7 +37,7 @@ def end_if_replaced(state_dir: Path, folder: Path) -> None:
 def read_noted_devices(state_dir: Path) -> tuple[Device, ...] | None:
     """The devices of the agent that lives, as it wrote them down; None if none lives, or it has not come so far."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        noted = json.loads((state_dir / PLACE).read_text())
+        noted = json.loads((state_dir / AGENT_NOTES).read_text())
         return load_devices(noted["devices"]) if is_alive(int(noted["pid"])) else None
     return None
 

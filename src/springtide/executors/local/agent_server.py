@@ -99,7 +99,7 @@ class AgentServer:
         """The answer to a request; None if it is to come later."""
         match request:
             case HelloRequest():
-                return self.agent.describe()
+                return self.agent.make_hello()
             case ApplyRequest():
                 return self.apply(request.instructions)
             case EventsRequest():

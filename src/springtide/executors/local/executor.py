@@ -26,7 +26,7 @@ from springtide.executors.local.daemon import is_alive, start_detached
 from springtide.executors.local.discovery import Device
 from springtide.executors.local.event_answers import read_events
 from springtide.executors.local.jobs.attempt import AttemptOptions
-from springtide.executors.local.paths import LOCK, LOG, PLACE, SOCKET, try_lock
+from springtide.executors.local.paths import AGENT_NOTES, LOCK, LOG, SOCKET, try_lock
 from springtide.executors.protocol import Event, ExecutorNode, Instruction, Running
 
 START_S = 60.0
@@ -260,7 +260,7 @@ class LocalExecutor:
         except TimeoutError:
             raise SilentAgentError(
                 f"the agent of {self.state_dir} takes no more connections: it is stopped (SIGSTOP) or hangs; its jobs "
-                f"go on. Its process is named in {self.state_dir / PLACE}; let it go on, or end it"
+                f"go on. Its process is named in {self.state_dir / AGENT_NOTES}; let it go on, or end it"
             ) from None
         except OSError:
             self.start()

@@ -134,7 +134,7 @@ class Journal:
         """Number the waiting events anew from a number on that was given out once, if a line that said so was lost."""
         waiting = self.outbox.waiting
         if self.set_aside and self.outbox.last < after < HIGHEST_NUMBER:
-            self.outbox.waiting = [replace(event, seq=after + place) for place, event in enumerate(waiting, 1)]
+            self.outbox.waiting = [replace(event, seq=after + number) for number, event in enumerate(waiting, 1)]
             self.outbox.last = after + len(waiting)
             self.rewrite()
 

@@ -15,7 +15,7 @@ SOCKET = "agent.sock"
 LOCK = "agent.lock"
 JOURNAL = "agent.journal"
 LOG = "agent.log"
-PLACE = "agent.json"
+AGENT_NOTES = "agent.json"
 #: Longest path of the folder for sockets, so that theirs stay within the kernel's 108 characters.
 FOLDER_LIMIT = 80
 
@@ -34,16 +34,16 @@ def make_runtime_folder(state_dir: Path) -> Path:
     """
     import tempfile
 
-    place = state_dir / PLACE
+    noted = state_dir / AGENT_NOTES
     with contextlib.suppress(OSError, ValueError, KeyError):
-        shutil.rmtree(json.loads(place.read_text())["folder"], ignore_errors=True)
+        shutil.rmtree(json.loads(noted.read_text())["folder"], ignore_errors=True)
     near = state_dir.resolve() / "run"
     is_near = len(os.fsencode(near)) <= FOLDER_LIMIT and os.geteuid() != 0
     if is_near:
         near.mkdir(mode=0o711, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="springtide-", dir=near if is_near else None))
     folder.chmod(0o711)
-    place.write_text(json.dumps({"pid": os.getpid(), "folder": str(folder), "version": __version__}))
+    noted.write_text(json.dumps({"pid": os.getpid(), "folder": str(folder), "version": __version__}))
     return folder
 
 

@@ -269,21 +269,21 @@ class RayExecutor(LeadExecutor):
         if not unable:
             return ""
         there = list_hosts(self.nodes())
-        told = [f"{name} cannot work ({said})" for name, said in sorted(unable.items()) if name not in there]
-        return f"jobs go on, but {'; '.join(told)}; see springtide doctor --engine ray" if told else ""
+        idle = [f"{name} cannot work ({said})" for name, said in sorted(unable.items()) if name not in there]
+        return f"jobs go on, but {'; '.join(idle)}; see springtide doctor --engine ray" if idle else ""
 
     def wait_for_hosts(self, expected: int, patience_s: float = JOIN_S) -> None:
         """Wait until the hosts of all nodes have joined; with fewer after a while it goes on, with none it does not."""
         began_s = time.monotonic()
         while (waited_s := time.monotonic() - began_s) < JOIN_S:
-            there, told = list_hosts(self.nodes()), {**self.list_problems(), **self.list_refused()}
+            there, unable = list_hosts(self.nodes()), {**self.list_problems(), **self.list_refused()}
             is_enough = bool(there) and waited_s >= patience_s
-            if is_enough or len(there | told.keys() | self.list_left()) >= max(1, expected):
+            if is_enough or len(there | unable.keys() | self.list_left()) >= max(1, expected):
                 break
             time.sleep(0.2)
         if there:
             return
-        why = "; ".join(f"{name}: {reason}" for name, reason in sorted(told.items()))
+        why = "; ".join(f"{name}: {reason}" for name, reason in sorted(unable.items()))
         if not self.keeper.connection:
             raise ExecutorError(
                 f"no host is here, and none can be found: {self.keeper.fault}; lead and jobs stay as they are"

@@ -204,7 +204,7 @@ class Attempt:
     def find_variables(self, device: str) -> dict[str, str]:
         """The variables of every process on a device, beside those of the device itself."""
         probe = {"SPRINGTIDE_PROBE": "1"} if self.is_probe else {}
-        return {**probe, **environment.name_places(self.spec)}
+        return {**probe, **environment.name_folders(self.spec)}
 
     def spawn(self, name: str, device: str, runtime: Mapping[str, str], visible: Sequence[str] = ()) -> None:
         """Start one process on one device, with these variables for the training runtime; a gang's sees all of it."""

@@ -65,7 +65,7 @@ class EpochMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceMessage:
+class LoopMessage:
     """The process has left the loop over steps for code of the user's (`outside`), or is back (`inside`)."""
 
     event: Literal["inside", "outside"]
@@ -155,7 +155,7 @@ WorkerMessage: TypeAlias = (
     | PlanMessage
     | StepMessage
     | EpochMessage
-    | PlaceMessage
+    | LoopMessage
     | BusyMessage
     | ResizedMessage
     | FailingMessage

@@ -436,10 +436,10 @@ class ForkPool:
         ]
         newest_first = sorted(idle, key=lambda server: server.used_s, reverse=True)
         held = 0
-        for place, server in enumerate(newest_first, 1):
+        for number, server in enumerate(newest_first, 1):
             held += server.measure()
             is_old = now_s - server.used_s > self.budget.idle_s
-            if is_old or place > self.budget.idle_servers or held > self.budget.idle_bytes:
+            if is_old or number > self.budget.idle_servers or held > self.budget.idle_bytes:
                 self.drop(server)
 
     def list_pids(self) -> set[int]:

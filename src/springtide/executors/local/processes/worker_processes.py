@@ -158,8 +158,8 @@ class Processes:
         if script is None:
             argv = (self.fork.key.python, *spec.argv[1:]) if is_python(spec.argv[0]) else spec.argv
             script = str(COMMAND_SCRIPT), argv
-        told = {**self.list_protected(spec), **self.note_unlimited(spec)}
-        self.request(process, *script, Path(spec.folder), environment, told)
+        more = {**self.list_protected(spec), **self.note_unlimited(spec)}
+        self.request(process, *script, Path(spec.folder), environment, more)
 
     def note_unlimited(self, spec: JobSpec) -> Message:
         """What a process says first whose job cannot be held to its memory here."""
@@ -182,7 +182,7 @@ class Processes:
         arguments: Sequence[str],
         folder: Path,
         environment: Mapping[str, str],
-        told: Message | None = None,
+        more: Message | None = None,
     ) -> None:
         """Have a process forked, with a pipe for what it prints; the fork server is told what else concerns it."""
         self.by_name[process.name] = process
@@ -197,7 +197,7 @@ class Processes:
             "environment": dict(environment),
             "stdout": str(pipe.path),
             "stderr": str(pipe.path),
-            **(told or {}),
+            **(more or {}),
         }
         self.fork.request(message, lambda answer: self.handle_fork_answer(process, answer))
 
