@@ -2,7 +2,7 @@
 
 `rank-K.log` is the newest file of a rank, `rank-K.log.1` the one before it. Beside each lies `rank-K.times`: pairs of
 a position in all that the rank ever wrote and the time at which what follows came. The first position in it is that of
-the first byte of its file, so what was dropped is known too. `attempts.jsonl` has a note for each start, resize and end.
+the first byte of its file, so what was dropped is known too. `attempts.jsonl` notes each start, resize and end.
 """
 
 import json
