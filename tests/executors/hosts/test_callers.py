@@ -265,7 +265,7 @@ def test_whoever_answers_a_byte_at_a_time_is_not_waited_for(tmp_path: Path) -> N
         thread = threading.Thread(target=drip)
         thread.start()
         try:
-            with pytest.raises(TimeoutError, match="too long"):
+            with pytest.raises(TimeoutError):
                 dial(LeadAddress("127.0.0.1", listener.getsockname()[1], "t"), "h1", 0.5)
         finally:
             over.set()

@@ -61,6 +61,7 @@ class Stage:
         caller: Any = SimpleNamespace(connection=SimpleNamespace(send=self.sent[host].append))
         self.hub.hosts[host] = KnownHost(host, "127.0.0.1", (device,), caller)
         self.hub.devices[device.name] = device
+        self.hub.write_roll()
 
     def lose(self, host: str) -> None:
         self.hub.lose(self.hub.hosts[host], "it fell silent", time.monotonic())
