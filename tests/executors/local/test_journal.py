@@ -163,6 +163,7 @@ def test_a_job_that_goes_on_is_not_forgotten_for_those_that_came_after_it(
         resize = make("resize", "long", number + 2)
         journal.accept(resize)  # type: ignore[arg-type]
     journal.close()
+    Journal(tmp_path / "j").close()  # it is written anew, without what is too much
     again = Journal(tmp_path / "j")
     assert again.accept(resize) is Freshness.REPEATED  # type: ignore[arg-type]
     again.close()
