@@ -68,7 +68,7 @@ def test_code_that_is_not_there_or_damaged_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lead").mkdir()
     (tmp_path / "lead" / order.code).write_bytes(b"something else")
     disk.take(lead.read(order.code, 0))
-    with pytest.raises(ExecutorError, match="the line to the lead is damaged"):
+    with pytest.raises(ExecutorError, match="the connection to the lead is damaged"):
         disk.take(lead.read(order.code, 14))
     assert [one.order for one in disk.give_up(order.code)] == [order] and not disk.has_code(order)
 
