@@ -43,8 +43,8 @@ def read_lead(home: Path, state_dir: Path | None = None) -> LeadAddress:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ExecutorError(
             f"{home / HOSTS} cannot be read on {socket.gethostname()} ({error!r}); every host must see the server's "
-            "home at the same path: put it on storage that all hosts share, and name it with springtide serve --home; "
-            "or start the server with --storage URL"
+            "home at the same path: put it on storage that all hosts share, and name it in SPRINGTIDE_HOME; or start "
+            "the server with --storage URL"
         ) from None
 
 

@@ -28,6 +28,7 @@ from springtide.executors.protocol import ExecutorNode
 
 #: How long Ray may take to let us in, and the first hosts to join.
 REACH_S = 5.0
+PORTS = range(1, 1 << 16)
 CONNECT_S = 60.0
 JOIN_S = 120.0
 #: How long the others are waited for where a lead before this one had hosts: they dial again at once.
@@ -48,11 +49,11 @@ def check_address(address: str) -> None:
     host, colon, port = address.rpartition(":")
     if address == "auto" or "://" in address:
         return
-    if not colon or not host or not port.isdigit():
+    if not colon or not host or not port.isdigit() or int(port) not in PORTS:
         raise InputError(f"the Ray address {address!r} is neither auto nor HOST:PORT, as in 10.0.0.5:6379")
     try:
         socket.create_connection((host, int(port)), timeout=REACH_S).close()
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise ExecutorError(
             f"Ray at {address} cannot be reached ({error}); is its head there, and the port right? (ray status)"
         ) from None
