@@ -182,7 +182,7 @@ class HostAgent:
         lines, self.meter = BeatingLines(met.line), self.make_meter()
         self.lines = lines
         lines.trust()
-        self.renew_fence(lines)
+        self.fence.take(lines, lines.sure_s)
         if not met.sees_home and self.disk is None:
             self.disk = OwnDisk(self.settings.state_dir, self.ask_lead)
         self.beats.add(lines)
@@ -228,8 +228,7 @@ class HostAgent:
 
         The thread that beats may still be at a line that has ended: that says nothing of the guests of the next one.
         """
-        if lines is self.lines:
-            self.fence.renew(lines.sure_s)
+        self.fence.renew(lines, lines.sure_s)
 
     @property
     def is_restless(self) -> bool:
