@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from springtide.control.scheduling.inventory import Inventory, join_inventories, make_inventory, name_inventory
+from springtide.control.scheduling.machines.inventory import Inventory, join_inventories, make_inventory, name_inventory
 from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.storage.state_dir import StateDir
 from springtide.core.sizes import parse_size

@@ -7,7 +7,7 @@ import pytest
 from tests.control.hand_clock import POLICY, HandClockServer
 
 from springtide.control.api.reports.chances import judge_promise
-from springtide.control.scheduling.inventory import make_inventory
+from springtide.control.scheduling.machines.inventory import make_inventory
 from springtide.control.scheduling.server_context import ServerOptions
 from springtide.core.job_states import JobState
 from springtide.core.moments import tell_moments

@@ -148,24 +148,36 @@ def test_a_lease_that_is_not_renewed_is_over(tmp_path: Path) -> None:
     fence = Fence(tmp_path / "lease", 4.0)
     watch = open_watch(fence.variables)
     assert watch is not None and not watch.is_over
-    fence.renew(boot_clock.read_s() - 4.0)
+    fence.renew(None, boot_clock.read_s() - 4.0)
     assert watch.is_over
-    fence.renew(boot_clock.read_s())
+    fence.renew(None, boot_clock.read_s())
     assert not watch.is_over
     assert open_watch({}) is None
 
 
-def test_a_line_that_has_ended_takes_nothing_back_of_the_lease_of_the_next_one(
-    tmp_path: Path, ends: tuple[BeatingConnection, BeatingConnection]
-) -> None:
-    old, new = ends
-    old.sure_s = boot_clock.read_s() - 10.0
+def test_a_connection_that_ends_while_it_renews_takes_nothing_back_of_the_lease_of_the_next_one(tmp_path: Path) -> None:
     fence = Fence(tmp_path / "lease", 4.0)
     watch = open_watch(fence.variables)
-    agent: Any = SimpleNamespace(connection=new, fence=fence)
-    HostAgent.renew_fence(agent, new)
+    agent: Any = SimpleNamespace(fence=fence)
+    new: Any = SimpleNamespace(sure_s=boot_clock.read_s())
+
+    class EndingConnection:
+        """A connection in whose place another one comes just when the thread that beats asks it."""
+
+        @property
+        def sure_s(self) -> float:
+            fence.take(new, new.sure_s)
+            return float(boot_clock.read_s() - 10.0)
+
+    old: Any = EndingConnection()
+    fence.take(old, boot_clock.read_s())
     HostAgent.renew_fence(agent, old)
     assert watch is not None and not watch.is_over
+    HostAgent.renew_fence(agent, old)
+    assert not watch.is_over, "nor afterwards"
+    new.sure_s = boot_clock.read_s() - 4.0
+    HostAgent.renew_fence(agent, new)
+    assert watch.is_over, "the connection that holds it says so"
 
 
 def test_a_lease_can_be_read_by_others_whatever_the_umask(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from springtide.control.clock import ClockSource
-from springtide.control.scheduling import effects, live_jobs, nodes, sentences, speeds, transitions
+from springtide.control.scheduling import effects, expected_ends, job_changes, live_jobs, sentences, speeds, transitions
 from springtide.control.scheduling.live_world import PlatformWorld, find_rate
-from springtide.control.scheduling.loop import forgotten_nodes, outside_load
+from springtide.control.scheduling.machines import forgotten_nodes, node_drains, nodes, outside_load
 from springtide.control.scheduling.transitions import Ending
 from springtide.control.storage.records import EventRecord, JobRecord, SpeedRecord
 from springtide.control.storage.staging import Effects, Staging
@@ -92,7 +92,7 @@ class EventHandler:
         if changed and isinstance(event, Probed | Failed) and view is not None and view.job.purpose is Purpose.TRAIN:
             effects.judge_measured(self.staging, self.world, event.job)
         if self.world.inventory.drained:
-            nodes.follow_event(self.staging, event)
+            node_drains.follow_event(self.staging, event)
         return changed
 
     def machine_loaded(self, event: MachineLoaded) -> bool:
@@ -219,7 +219,7 @@ class EventHandler:
         view = self.world.jobs.get(JobId(record.id))
         changed = self.refresh(record.id)
         if changed and view is not None:
-            transitions.deal_anew(self.staging, self.world, self.state_dir, record, view.job.typed)
+            job_changes.deal_anew(self.staging, self.world, self.state_dir, record, view.job.typed)
         return changed
 
     def refresh(self, job_id: str) -> bool:
@@ -263,7 +263,7 @@ class EventHandler:
         if slowdown <= 1.0 or view is None or not self.find_facts(record).measured:
             return seconds
         known, only = self.staging.speeds[record.speed_key], self.world.inventory.device_types[0]
-        rate, _ = live_jobs.expect(known, view, only)
+        rate, _ = expected_ends.expect(known, view, only)
         if not rate:
             return seconds
         self.world.paces[record.id] = max(1.0, seconds * rate / steps)
@@ -294,21 +294,27 @@ class EventHandler:
         return True
 
     def stopped(self, record: JobRecord, event: Stopped) -> bool:
-        """Its devices are given back: as told, or (when it should still hold some) because the executor had to."""
-        if event.generation < record.generation or event.cancelled:
+        """Its devices are given back: as told, or (when it should still hold some) because the executor had to.
+
+        Told twice it counts once. One that did not run where it was told to stop says nothing of what is saved.
+        """
+        is_over = event.generation < record.generation or event.generation <= record.stopped_generation
+        if is_over or event.cancelled:
             return False
         self.laps.pop(record.id, None)
-        if not record.devices and not event.lost:
-            self.staging.change(record.id, step=event.step)
-            return False
+        step = event.step if event.lost else max(event.step, record.saved_step)
         # the next start begins where the record says, and would find nothing lost
-        stopped = replace(record, step=event.step, lost_steps=record.lost_steps + event.lost)
-        sentence = sentences.tell_stopped(event.step, event.reason, event.lost)
-        self.stage(stopped, "stopped", sentence, step=event.step, lost=event.lost)
+        stopped = replace(record, step=step, stopped_generation=event.generation)
+        if not record.devices and not event.lost:
+            self.staging.stage(Effects(stopped))
+            return False
+        stopped = replace(stopped, lost_steps=record.lost_steps + event.lost)
+        sentence = sentences.tell_stopped(step, event.reason, event.lost)
+        self.stage(stopped, "stopped", sentence, step=step, lost=event.lost)
         if record.devices:
             transitions.leave_devices(self.staging, self.world, record.id)
         if event.lost and record.state is not JobState.PROBING:
-            self.place(stopped, event.step)  # they are to be done again, and plans count with them
+            self.place(stopped, step)  # they are to be done again, and plans count with them
         return True
 
     def ended(self, record: JobRecord, event: Finished | Failed) -> bool:

@@ -10,7 +10,7 @@ from math import inf
 from typing import Any
 
 from springtide.control.prices import UNPRICED, PriceTable
-from springtide.control.scheduling.inventory import Inventory
+from springtide.control.scheduling.machines.inventory import Inventory
 from springtide.control.storage.records import JobRecord, PlanRecord
 from springtide.core.decisions import JobView, Plan, Progress, Promise, Segment, Status
 from springtide.core.devices import Devices, count_devices

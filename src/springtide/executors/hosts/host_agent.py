@@ -171,7 +171,7 @@ class HostAgent:
         connection, self.meter = BeatingConnection(met.sock), self.make_meter()
         self.connection = connection
         connection.trust()
-        self.renew_fence(connection)
+        self.fence.take(connection, connection.sure_s)
         if not met.sees_home and self.disk is None:
             self.disk = OwnDisk(self.settings.state_dir, self.ask_lead)
         self.beats.add(connection)
@@ -203,8 +203,7 @@ class HostAgent:
 
         The thread that beats may still be at a connection that has ended: it says nothing of the guests of the next.
         """
-        if connection is self.connection:
-            self.fence.renew(connection.sure_s)
+        self.fence.renew(connection, connection.sure_s)
 
     @property
     def is_restless(self) -> bool:
