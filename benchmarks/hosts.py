@@ -6,7 +6,7 @@ A lead, hosts with one CPU slot each (in network namespaces as root, else over t
 decides. First, N hosts are killed and as many cables pulled, one at a time: when the loss was seen, when the job went
 on (`on` the first step after it, `new` the first that had not been trained before); and the pause of every resize in
 place, with a checkpoint every so many seconds; with few of them the job goes on from copies in the memory of hosts
-(decision 340). Then one run of random faults with a seed. Every step leaves a line of each process in a file: that no
+(decision 153). Then one run of random faults with a seed. Every step leaves a line of each process in a file: that no
 two starts of the job overlap, that checkpoints name who wrote them, and that the weights are those of a run by itself,
 is checked at the end. Exit code 1 if not.
 """

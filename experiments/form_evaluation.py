@@ -19,7 +19,7 @@ from springtide.throughput.tables.points import Point, group_points, read_points
 
 # Of the true peak throughput: the deadlines of the decision test.
 DEADLINES = (0.3, 0.5, 0.7, 0.9)
-# How sure a choice must be of its deadline; the planner asks for 90 % (docs/decisions/041 has the curve).
+# How sure a choice must be of its deadline; the planner asks for 90 % (docs/decisions/040 has the curve).
 CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9)
 DEFAULT_CONFIDENCE = 0.7
 

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FILE = re.compile(r"`((?:[a-z_0-9]+/)+[a-z_0-9]+\.py)`")
 BASES = ("", "src/", "src/springtide/")
+ROW = re.compile(r"^\| (\d{3}) \| \[.*\]\(([^)]*)\) \| ([^|]*) \|", re.MULTILINE)
 TO_BE_WRITTEN = {"src/springtide/policies/mine.py", "tests/policies/test_mine.py", "src/springtide/cli/greet.py"}
 
 
@@ -63,11 +64,47 @@ def test_commands_that_are_named_exist(page: Path) -> None:
     assert {one for one in benchmarks if not (ROOT / "benchmarks" / f"{one}.py").exists()} == set()
 
 
-def test_every_decision_is_in_the_index() -> None:
-    folder = ROOT / "docs" / "decisions"
-    index = (folder / "index.md").read_text(encoding="utf-8")
-    pages = {path.name for path in folder.glob("[0-9]*.md")}
-    assert {page for page in pages if f"({page})" not in index} == set()
+def read_decisions() -> dict[str, list[str]]:
+    """The decision pages by name, each with its number and those that it took in."""
+    pages = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+    return {page.name: [page.name[:3], *find_taken(page.read_text(encoding="utf-8"))] for page in pages}
+
+
+def find_taken(text: str) -> list[str]:
+    """The numbers of the decisions that a page took in, from the line below its title."""
+    line = re.search(r"^# [^\n]*\n\nTook in ([\d,\s]+)\.$", text, re.MULTILINE)
+    return re.findall(r"\d{3}", line[1]) if line else []
+
+
+def find_decisions(text: str) -> set[str]:
+    """The numbers that a text calls decisions: `decision 003`, `decisions 003 and 425`, `decisions/003-...`."""
+    lists = re.findall(r"\bdecisions? (\d{3}(?:(?:, | and )\d{3})*)\b", text, re.IGNORECASE)
+    return {number for found in lists for number in re.findall(r"\d{3}", found)} | set(
+        re.findall(r"\bdecisions/(\d{3})\b", text)
+    )
+
+
+def test_every_decision_has_one_home() -> None:
+    numbers = [number for taken in read_decisions().values() for number in taken]
+    assert [number for number in set(numbers) if numbers.count(number) > 1] == []
+
+
+def test_every_decision_is_in_the_index_with_what_it_took_in() -> None:
+    index = (ROOT / "docs" / "decisions" / "index.md").read_text(encoding="utf-8")
+    rows = {row[0]: (row[1], re.findall(r"\d{3}", row[2])) for row in re.findall(ROW, index)}
+    assert rows == {taken[0]: (page, taken[1:]) for page, taken in read_decisions().items()}
+
+
+SOURCES = ("src", "tests", "benchmarks", "experiments", "website", "docs")
+
+
+@pytest.mark.parametrize("folder", [*SOURCES, "."])
+def test_decisions_that_are_named_have_a_page(folder: str) -> None:
+    homes = {number for taken in read_decisions().values() for number in taken}
+    beside = (ROOT / folder).glob("*.md") if folder == "." else (ROOT / folder).rglob("*")
+    texts = [path for path in beside if path.suffix in {".md", ".py", ".toml"}]
+    named = {name(path): find_decisions(path.read_text(encoding="utf-8")) - homes for path in texts}
+    assert {path: numbers for path, numbers in named.items() if numbers} == {}
 
 
 def read_blocks() -> list[str]:

@@ -6,7 +6,7 @@ seeded starts; its curvature gives the covariance of the parameters (Laplace), f
 How sure a prediction is, as a standard deviation of the log step time, has three parts that add in squares: the noise
 of a measurement, what the points leave open about the parameters, and how far the layout reaches beyond the measured
 ones, since no form is exact there. Their constants were calibrated on the frozen splits, each model left out in turn
-(docs/decisions/041), and are the same for every model and cluster.
+(docs/decisions/040), and are the same for every model and cluster.
 """
 
 from dataclasses import dataclass

@@ -38,7 +38,7 @@ _DEFAULT = {
     "local": (-2.5, 2.0),
     "local_latency": (-2.5, 1.0),
     "network": (1.0, 1.5),
-    "network_latency": (-1.0, 1.0),  # as learned on the T4s alone; docs/decisions/043
+    "network_latency": (-1.0, 1.0),  # as learned on the T4s alone; docs/decisions/040
     "density": (0.1, 0.2),
     "pair": (0.1, 0.3),
     "sharpness": (-1.0, 1.0),
