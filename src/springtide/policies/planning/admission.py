@@ -24,7 +24,15 @@ from springtide.policies.planning.best_effort import USAGE, write_usage
 from springtide.policies.planning.drafts import Caution, Draft, Seating
 from springtide.policies.planning.filling import Ints
 from springtide.policies.planning.open_answers import THRIFT, next_change_s, replan, rescue
-from springtide.policies.planning.plan_table import PlanTable, active_rows, copy_plans, open_table, rows_but
+from springtide.policies.planning.plan_table import (
+    NOBODY,
+    PlanTable,
+    active_rows,
+    copy_plans,
+    find_restless,
+    open_table,
+    rows_but,
+)
 from springtide.policies.planning.reservations import reserve
 from springtide.policies.planning.seats import (
     AGAIN_S,
@@ -134,6 +142,8 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     again_s = table.now_s + AGAIN_S if draft.seating.blocked and placement.allocations else inf
     wake_at_s = min(draft.wake_at_s, change_s, tentative_s, again_s)
     memory = _remember_usage(snapshot, draft, placement)
+    table.restless = next(iter(unpromised), NOBODY) or find_restless(table)
+    table.in_force |= {name: promise.plan for name, promise in final.promises.items()}
     return replace(final, allocations=placement.allocations, wake_at_s=wake_at_s, memory=memory, cache=table)
 
 
@@ -279,11 +289,8 @@ def _is_certified(
     `placement` is how the decision was placed when it was `placed`: before the pauses of moves came into its plans.
     """
     plans = {**table.in_force, **{name: promise.plan for name, promise in decision.promises.items()}}
-    certificate = table.certificate
-    if certificate is not None and certificate.covers(table.now_s, snapshot, placement.allocations, plans):
-        return True
     laid_out = placement if decision is placed else None
-    found = check_plans(table.now_s, snapshot, decision, plans, look_far(table), laid_out)
+    found = check_plans(table.now_s, snapshot, decision, plans, look_far(table), laid_out, table.certificate)
     table.certificate = found.certificate
     return found.ok
 
