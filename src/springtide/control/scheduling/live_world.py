@@ -31,7 +31,7 @@ class LiveWorld(World):
     def remove(self, job_id: JobId) -> None:
         """Forget a job that was not admitted, if it is still there."""
         self._jobs.pop(job_id, None)
-        self._cache = None
+        self._forget()
 
     def withdraw(self, job_id: JobId) -> None:
         """Forget an open offer, if there is one: its reservation is free again."""
@@ -72,9 +72,13 @@ class LiveWorld(World):
         self._put(replace(view, job=job, progress=progress, served=served, ran_s=ran_s))
 
     def _put(self, view: JobView) -> None:
-        """Replace a view by one that no decision made, so the policy's cache no longer tells the truth."""
+        """Replace a view by one that no decision made."""
         self._jobs[view.job.id] = view
-        self._cache = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop what is derived from the jobs: neither the policy's cache nor who is where tells the truth any more."""
+        self._cache, self._holders = None, []
 
     def copy(self) -> "LiveWorld":
         """A world that may be changed without changing this one."""
@@ -121,7 +125,8 @@ class PlatformWorld(LiveWorld):
         """Go on with other devices; jobs keep those of theirs that are there and make a permitted share."""
         before, self.inventory = self.inventory, replace(inventory, prices=self.prices)
         self.cluster = inventory.cluster
-        self._free, self._cache = list(self.cluster.full_masks), None
+        self._free = list(self.cluster.full_masks)
+        self._forget()
         for view in list(self._jobs.values()):
             kept = inventory.find_devices(before.name_devices(view.devices))
             devices = kept if find_rate(view.job, count_devices(kept), self.cluster.count_types(kept)) else ()
