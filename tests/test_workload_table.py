@@ -39,6 +39,11 @@ def test_runs_are_kept_and_not_made_again(tmp_path: Path) -> None:
     assert len(setting.record.read()) == 2
 
 
+def test_only_promises_can_be_broken(tmp_path: Path) -> None:
+    cell = measure(make_setting(tmp_path, 60.0), "trap tight", CLUSTER, "chronus")
+    assert cell.met == 0.0 and cell.broken == 0, "it lets all jobs in, and promises nothing to those that it refuses"
+
+
 def test_what_misses_a_bar_is_told() -> None:
     table = {
         ("as good", "1x1"): {"springtide": Cell(0.9), "elasticflow": Cell(0.904), "edf": Cell(0.95)},
