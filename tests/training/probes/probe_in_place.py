@@ -109,8 +109,7 @@ IN_PLACE = (
         MLP,
         SGD,
         TEACHER,
-        turn=TAUGHT
-        + "\nteacher.load_state_dict({n: 1.01 * w for n, w in model.state_dict().items()})",
+        turn=TAUGHT + "\nteacher.load_state_dict({n: 1.01 * w for n, w in model.state_dict().items()})",
         refused="of teacher (Sequential), a module that run.prepare was not given, was changed inside",
     ),
     make("a frozen teacher", MLP, SGD, TEACHER, turn=TAUGHT),

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 
 from springtide.errors import JobError
 from springtide.training.state.divergence import line_up, number_state, number_tensor
-from springtide.training.state.script.loose_tensors import LooseTensors, LooseWeight, look_at_loose, refuse_weight, tell_weight
+from springtide.training.state.script.loose_tensors import (
+    LooseTensors,
+    LooseWeight,
+    look_at_loose,
+    refuse_weight,
+    tell_weight,
+)
 from springtide.training.state.script.weight_trials import WeightTrial
 
 if TYPE_CHECKING:

@@ -80,7 +80,6 @@ class Average:
     def __init__(self, model: nn.Module) -> None:
         self.shadow = [one.detach().clone() for one in model.parameters()]
 
-
     def decay_in_place(self) -> None:
         self.shadow[0].mul_(0.9)
 

@@ -178,11 +178,11 @@ def is_within(module: torch.nn.Module, other: torch.nn.Module) -> bool:
 def refuse_weight(weight: LooseWeight) -> NoReturn:
     """Refuse weights beside a model's that turns hand on."""
     raise JobError(
-        f"{weight.describe()} was changed inside `for ... in step:`, which runs once for every logical worker of a process: an "
-        "average would be updated as often as a process has workers, otherwise on every number of processes. Change it "
-        "after that loop, once per global step. A module that an optimizer of its own trains is to be given to "
-        "run.prepare with that optimizer; what each worker has for itself belongs into step.worker.state, or is made "
-        "anew in every turn"
+        f"{weight.describe()} was changed inside `for ... in step:`, which runs once for every logical worker of a "
+        "process: an average would be updated as often as a process has workers, otherwise on every number of "
+        "processes. Change it after that loop, once per global step. A module that an optimizer of its own trains is "
+        "to be given to run.prepare with that optimizer; what each worker has for itself belongs into "
+        "step.worker.state, or is made anew in every turn"
     )
 
 
