@@ -230,9 +230,11 @@ class Turns:
     """A framework, and a step in which two logical workers take turns."""
 
     index, number = 1, 5
-    run = SimpleNamespace(rank=0, position=SimpleNamespace(epoch=0, step_in_epoch=1))
+    epochs_call = "trainer.walk"
 
-    def __init__(self) -> None:
+    def __init__(self, in_epoch: bool = True) -> None:
+        position = SimpleNamespace(epoch=0, step_in_epoch=1)
+        self.run = SimpleNamespace(rank=0, position=position, in_epoch=in_epoch)
         self.worker = SimpleNamespace(rank=0)
         self.told: list[Any] = []
 
@@ -250,11 +252,11 @@ class Turns:
         return f"placed {batch}"
 
 
-def walk_updates(batches: int, accumulate: int) -> tuple[Turns, list[Any]]:
+def walk_updates(batches: int, accumulate: int, in_epoch: bool = True) -> tuple[Turns, list[Any]]:
     """The last update of an epoch with so many batches, which two logical workers have here."""
     from springtide.integrations.updates import ElasticUpdates, UpdateLoader
 
-    turns = Turns()
+    turns = Turns(in_epoch)
     numbers = iter(range(100))
     feed = SimpleNamespace(take=lambda: next(numbers))
     feeds: Any = SimpleNamespace(follow=lambda epoch, taken: None, feeds=[feed, feed])
@@ -268,7 +270,7 @@ def test_an_update_has_the_batches_that_each_worker_accumulates() -> None:
     found = [(batch, update.has_more) for batch in update]
     assert found == [("placed 0", True), ("placed 1", False), ("placed 2", True), ("placed 3", False)]
     assert turns.told == [0, 0, 0, True, False, 1, True, False, 0]
-    assert [batch for batch in update] == [batch for batch, _ in found]  # noqa: C416 - list() asks for a length
+    assert [batch for batch in update] == [batch for batch, _ in found]
     assert list(update.enumerate(10))[1] == (13, "placed 1")
     _, (last,) = walk_updates(3, 2)
     assert [(batch, last.has_more) for batch in last] == [("placed 0", False), ("placed 1", False)]
@@ -277,6 +279,8 @@ def test_an_update_has_the_batches_that_each_worker_accumulates() -> None:
 def test_an_update_that_is_taken_for_a_batch_is_refused() -> None:
     """`for x, y in loader`, as before springtide: with two logical workers it gave their two batches as x and y."""
     _, (update,) = walk_updates(4, 2)
+    with pytest.raises(JobError, match=r"outside trainer\.walk\(n\); write `for epoch in trainer\.walk\(n\):`"):
+        walk_updates(4, 2, in_epoch=False)
     with pytest.raises(JobError, match=r"was unpacked, as if it were a batch"):
         _x, _y = update
     with pytest.raises(JobError, match=r"was indexed, as if it were a batch"):

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
+from springtide.errors import JobError
 from springtide.integrations.stock_steps import StockSteps
 from springtide.integrations.worker_feeds import LocalFeeds
 from springtide.training.workers.loaders import number_steps
@@ -71,6 +72,8 @@ class Framework(Protocol):
     """What an adapter does where logical workers take turns."""
 
     run: Any
+    #: What a script writes to walk epochs.
+    epochs_call: str
 
     def show_worker(self, rank: int) -> None:
         """Tell the framework which rank is at work: a logical worker in its turn, else the process's own."""
@@ -93,6 +96,11 @@ class ElasticUpdates:
 
     def walk(self, loader: UpdateLoader) -> Iterator[Update]:
         """The updates of the epoch that are left."""
+        if not self.run.in_epoch:
+            raise JobError(
+                f"the training loader was walked outside {self.framework.epochs_call}(n); write `for epoch in "
+                f"{self.framework.epochs_call}(n):` around `for step in loader:`, and `for batch in step:` within it"
+            )
         for step in self.steps:
             self.framework.show_worker(self.run.rank)  # a rescale may have changed it
             position = self.run.position

@@ -36,6 +36,8 @@ ACCUMULATION = {"sync_with_dataloader": True, "sync_each_batch": False}
 class ElasticAccelerator(Accelerator):
     """An `accelerate.Accelerator` on any number of processes."""
 
+    epochs_call = "accelerator.epochs"
+
     def __init__(self, *given: Any, **named: Any) -> None:
         self.run: Any = find_run(type(self).__name__)
         check_options(named)

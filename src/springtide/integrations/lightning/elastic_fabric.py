@@ -105,6 +105,8 @@ class StockFabric(RankMixin, DDPStrategy):
 class ElasticFabric(TurnMixin, ParallelStrategy):
     """Logical workers under Fabric."""
 
+    epochs_call = "fabric.strategy.walk_epochs"
+
     def __init__(
         self, run: Any, accumulate: int = 1, find_unused_parameters: bool = False, broadcast_buffers: bool = True
     ) -> None:
