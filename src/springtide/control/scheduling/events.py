@@ -160,6 +160,7 @@ class EventHandler:
         if set(event.devices) <= set(record.devices):
             running = running.without_condition("rescaling")
         self.stage(running, "started", sentence, step=event.step, share=len(event.devices))
+        self.world.note_share(record.id, len(event.devices), self.staging.now_s)
         self.laps.pop(record.id, None)
         self.place(running, event.step)
         return record.condition("recovering") is not None
@@ -190,6 +191,7 @@ class EventHandler:
         stepped_s = self.staging.now_s if event.step > record.step or record.stepped_s is None else record.stepped_s
         seen = {"step": event.step, "state": state, "total_steps": total, "stepped_s": stepped_s}
         record = self.staging.change(record.id, **seen)
+        self.world.note_share(record.id, event.share, self.staging.now_s)
         self.place(record, event.step)
         return self.measure(record, event)
 
@@ -279,6 +281,7 @@ class EventHandler:
         sentence = f"goes on with {held} after a pause of {show_span(event.pause_s)}"
         self.stage(record, "resized", sentence, share=len(event.devices), pause_s=event.pause_s, step=event.step)
         self.staging.put_speed(speeds.learn_costs(self.find_held(record), pause_s=event.pause_s))
+        self.world.note_share(record.id, len(event.devices), self.staging.now_s)
         self.laps.pop(record.id, None)
         self.place(record, event.step)
         return False
@@ -330,6 +333,7 @@ class EventHandler:
             self.staging.change(record.id, step=max(record.step, event.step), exit_code=event.exit_code)
             ending = Ending(JobState.FAILED, event.code, event.reason)
         transitions.end_job(self.staging, self.world, record.id, ending, at_s)
+        self.world.used_shares.pop(record.id, None)
         self.laps.pop(record.id, None)
         self.begun.pop(record.id, None)
         return True

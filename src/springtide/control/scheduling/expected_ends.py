@@ -17,6 +17,7 @@ from springtide.core.jobs import Purpose
 from springtide.core.timelines import list_stretches
 from springtide.core.typed_curves import Mix, TypedCurves
 
+SETTLED_S = 30.0  # how long a job makes its steps on fewer devices than it holds before that is believed to last
 LEAST_MOVE_S = 1.0
 LEAST_MOVE = 0.01  # of the time that is left: smaller moves cannot be seen in a chart
 
@@ -47,10 +48,23 @@ def predict(
         return None
     known = speeds[record.speed_key]
     held, planned = expect(known, view, world.inventory.device_types[0])
+    if (used := find_used(record, view, world, now_s)) < view.share:
+        held = max((rate for share, rate in planned.items() if share <= used), default=held)
+        planned = {share: min(rate, held) for share, rate in planned.items()}
     is_measured = any(speed.points for speed in known.values())
     slowdown = expect_slowdown(record, view, world) if is_measured else 1.0  # what plans count on is slowed already
     finish_s = predict_finish(view, held / slowdown, {share: one / slowdown for share, one in planned.items()}, now_s)
     return None if finish_s == inf else finish_s
+
+
+def find_used(record: JobRecord, view: JobView, world: PlatformWorld, now_s: float) -> int:
+    """On how many of the devices that a job holds it makes its steps.
+
+    Fewer than all for long only where its executor has it leave hosts idle that do not reach each other.
+    """
+    used = world.used_shares.get(record.id)
+    is_settled = used is not None and now_s - used.since_s >= SETTLED_S and record.condition("rescaling") is None
+    return min(used.share, view.share) if used is not None and is_settled else view.share
 
 
 def expect_slowdown(record: JobRecord, view: JobView, world: PlatformWorld) -> float:

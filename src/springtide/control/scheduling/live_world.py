@@ -5,7 +5,7 @@ Here records become the views that policies see; nothing is decided.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
@@ -89,6 +89,14 @@ class LiveWorld(World):
         return twin
 
 
+@dataclass(frozen=True, slots=True)
+class UsedShare:
+    """On how many devices a job makes its steps by its own word, and since when it has said so."""
+
+    share: int
+    since_s: float
+
+
 class PlatformWorld(LiveWorld):
     """The world of a server: its devices have the names under which the executor knows them."""
 
@@ -98,6 +106,12 @@ class PlatformWorld(LiveWorld):
         self.prices = prices
         #: How many times longer the last steps of jobs took than expected, on machines that others use too.
         self.paces: dict[str, float] = {}
+        self.used_shares: dict[str, UsedShare] = {}
+
+    def note_share(self, job_id: str, share: int, now_s: float) -> None:
+        """Remember on how many devices a job says that it makes its steps."""
+        if job_id not in self.used_shares or self.used_shares[job_id].share != share:
+            self.used_shares[job_id] = UsedShare(share, now_s)
 
     def slow_down(self, inventory: Inventory) -> None:
         """Go on with the same devices, faster or slower than they were."""
