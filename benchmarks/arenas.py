@@ -32,7 +32,7 @@ from springtide.control.server_log import set_up_logging
 from springtide.control.storage.state_dir import StateDir, read_address
 from springtide.errors import ExecutorError, SpringtideError
 from springtide.executors.local.executor import LocalExecutor
-from springtide.executors.local.paths import PLACE, make_mark
+from springtide.executors.local.paths import AGENT_NOTES, make_mark
 from springtide.executors.local.processes.worker_processes import find_marked
 from springtide.policies import find_policy
 
@@ -252,7 +252,7 @@ class Arena:
 
     def find_agent(self) -> psutil.Process:
         """The agent's process."""
-        return psutil.Process(int(json.loads((self.home.root / PLACE).read_text())["pid"]))
+        return psutil.Process(int(json.loads((self.home.root / AGENT_NOTES).read_text())["pid"]))
 
     def kill_agent(self) -> None:
         """End the agent at once; whoever asks for it next starts another."""

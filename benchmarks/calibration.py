@@ -1,23 +1,25 @@
 """Promises said and kept at 50 to 99.9 %, under wrong speeds, wrong steps and failing nodes: the price of each nine.
 
-    python -m benchmarks.calibration [--with-data DIR] [--jobs 300] [--seeds 3] [--plot FILE]
+    python -m benchmarks.calibration [--with-data DIR] [--jobs 300] [--seeds 3] [--plot FILE] [--record FILE]
+                                     [--only "steps 10"]
 
 Drawn workloads, and with --with-data two published traces at a quarter of their size. *said* is the mean probability
 that promises were made with, *kept* the share of them that was kept. Bars: within 2 points, broken no more than said. A
 second table puts the promises of each setting into five bins by what was said of each: means may agree where bins do
-not.
+not. Runs in --record are not made again, so that a run that was broken off goes on where it ended.
 """
 
 import argparse
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
 from rich.console import Console
 
 from benchmarks.elasticflow_data import load_trace, shrink
+from benchmarks.kept_runs import KeptRuns
 from springtide.core.devices import Cluster, parse_cluster
 from springtide.simulator.batches import mute_solvers
 from springtide.simulator.calibration import UncertainReport, replay_uncertain
@@ -61,17 +63,21 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--policy", default="springtide")
     parser.add_argument("--plot", type=Path)
+    parser.add_argument("--record", type=Path, help="where finished runs are kept (JSON lines)")
+    parser.add_argument("--only", default="", help="errors and faults whose name contains this")
     args = parser.parse_args()
+    settings = {name: setting for name, setting in SETTINGS.items() if args.only in name}
+    record = KeptRuns(args.record)
     workloads = [*draw_workloads(args.jobs, args.seeds), *read_published(args.with_data)]
     console = Console(width=160)
     heads = ("errors and faults", "confidence", "promised", "said", "kept", "differ", "broken", "deadlines", "")
     console.print(LAYOUT.format(*heads), style="bold")
     rows: list[PooledRow] = []
     outcomes: dict[str, list[tuple[float, bool]]] = {}
-    for name, uncertain in SETTINGS.items():
+    for name, setting in settings.items():
         outcomes[name] = []
         for confidence in CONFIDENCES:
-            reports = run_all(workloads, args.policy, uncertain, confidence)
+            reports = run_all(workloads, args.policy, replace(setting, confidence=confidence), record)
             rows.append(pool(name, confidence, reports))
             outcomes[name] += [pair for report in reports for pair in report.outcomes]
             console.print(LAYOUT.format(*show(rows[-1])), highlight=False)
@@ -122,19 +128,25 @@ def read_published(data: Path | None) -> Iterable[tuple[Trace, Cluster]]:
 
 
 def run_all(
-    workloads: Sequence[tuple[Trace, Cluster]], policy: str, uncertain: Uncertainty, confidence: float
+    workloads: Sequence[tuple[Trace, Cluster]], policy: str, uncertain: Uncertainty, record: KeptRuns
 ) -> list[UncertainReport]:
     """One report per workload, each with a seed of its own."""
+    return [
+        run_one(trace, cluster, policy, replace(uncertain, seed=seed), record)
+        for seed, (trace, cluster) in enumerate(workloads)
+    ]
+
+
+def run_one(trace: Trace, cluster: Cluster, policy: str, uncertain: Uncertainty, record: KeptRuns) -> UncertainReport:
+    """The report of a workload, from the record if it is there."""
+    key = f"{trace.name}, {len(trace.jobs)} jobs, {cluster.describe()}, {policy}, {uncertain}"
+    kept = record.read().get(key)
+    if kept is not None:
+        return UncertainReport(**kept | {"outcomes": tuple((said, met) for said, met in kept["outcomes"])})
     with mute_solvers():
-        return [
-            replay_uncertain(
-                trace,
-                policy,
-                cluster,
-                Uncertainty(uncertain.speed_error, uncertain.steps_error, uncertain.faults, confidence, seed),
-            )
-            for seed, (trace, cluster) in enumerate(workloads)
-        ]
+        report = replay_uncertain(trace, policy, cluster, uncertain)
+    record.add(key, asdict(report))
+    return report
 
 
 def pool(setting: str, confidence: float, reports: Sequence[UncertainReport]) -> PooledRow:
@@ -167,7 +179,7 @@ def draw_plot(path: Path, rows: Sequence[PooledRow]) -> None:
     from matplotlib import pyplot
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    for name in SETTINGS:
+    for name in dict.fromkeys(row.setting for row in rows):
         mine = [row for row in rows if row.setting == name]
         left.plot([row.said for row in mine], [row.kept for row in mine], "o-", label=name)
         right.plot(range(len(mine)), [row.dsr for row in mine], "o-", label=name)

@@ -10,6 +10,7 @@ planner compiled anew.
 """
 
 import argparse
+import ast
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
@@ -25,8 +27,10 @@ from typing import Any
 
 from rich.console import Console
 
+import springtide
 from benchmarks.deadlines import TableSetting, run_workload
 from benchmarks.elasticflow_data import add_data_option, load_trace, require_data
+from benchmarks.kept_runs import KeptRuns
 from benchmarks.mixed_deadlines import HALF, WHOLE, read_models, retype, type_job
 from springtide.core.devices import parse_cluster
 from springtide.simulator.batches import mute_solvers
@@ -89,10 +93,7 @@ FREELY = (Kind.BEST_EFFORT, Kind.BOTH)
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A tuned number: where it is, what it does, and on what kinds of rows. `most` is its bound, for shares.
-
-    One that is compiled in may be read from further modules (`readers`).
-    """
+    """A tuned number: the module that sets it, what it does, and on what kinds of rows; of a share also its bound."""
 
     name: str
     module: str
@@ -101,7 +102,6 @@ class Constant:
     whole: bool = False
     most: float | None = None
     is_compiled: bool = False
-    readers: tuple[str, ...] = ()
 
     @property
     def value(self) -> Any:
@@ -129,10 +129,9 @@ CONSTANTS = (
         "changes of share in one plan (compiled in)",
         whole=True,
         is_compiled=True,
-        readers=(f"{PLANNING}.filling", f"{PLANNING}.plan_reading"),
     ),
     Constant(
-        "HOPE_S", f"{PLANNING}.filling", "seconds a level may miss by and be tried (compiled in)", is_compiled=True
+        "HOPE_S", f"{PLANNING}.plan_making", "seconds a level may miss by and be tried (compiled in)", is_compiled=True
     ),
     Constant("REMEMBERED", FORECAST, "arrivals that the forecast rests on", whole=True),
     Constant("FEW", FORECAST, "arrivals before it says anything", whole=True),
@@ -170,7 +169,7 @@ def main() -> None:
         return
     rows = [row for row in ROWS if args.rows in f"{row.workload} {row.cluster} {row.kind}"]
     with TemporaryDirectory(prefix="springtide-constants-") as folder:
-        bench = Bench(require_data(args.data), args.record, Path(folder))
+        bench = Bench(require_data(args.data), KeptRuns(args.record), Path(folder))
         print_table(console, bench, chosen, rows)
 
 
@@ -192,18 +191,16 @@ class Bench:
     """Where the data is, where finished runs are kept, and where planners are compiled anew."""
 
     data: Path
-    record: Path | None
+    record: KeptRuns
     compiled: Path
 
     def measure(self, row: Row, constant: Constant | None, value: Any) -> float:
         """What a row gives with one constant changed."""
         key = json.dumps([row.workload, row.cluster, row.kind, constant.name if constant else "", value])
-        kept = self._read()
+        kept: dict[str, float] = self.record.read()
         if key not in kept:
             kept[key] = self._run(row, constant, value)
-            if self.record is not None:
-                with self.record.open("a") as file:
-                    file.write(json.dumps({"key": key, "found": kept[key]}) + "\n")
+            self.record.add(key, kept[key])
         return kept[key]
 
     def _run(self, row: Row, constant: Constant | None, value: Any) -> float:
@@ -212,12 +209,6 @@ class Bench:
         cache = self.compiled / f"{constant.name}-{show(value)}"
         with ProcessPoolExecutor(1, get_context("spawn"), compile_into, (cache,)) as pool:
             return pool.submit(run_with, self.data, row, constant, value).result()
-
-    def _read(self) -> dict[str, float]:
-        if self.record is None or not self.record.exists():
-            return {}
-        lines = [json.loads(line) for line in self.record.read_text().splitlines() if line.endswith("}")]
-        return {line["key"]: line["found"] for line in lines}
 
 
 def compile_into(cache: Path) -> None:
@@ -233,12 +224,12 @@ def run_with(data: Path, row: Row, constant: Constant | None, value: Any) -> flo
 
 @contextmanager
 def replaced(constant: Constant | None, value: Any) -> Iterator[None]:
-    """Another value of a constant in the modules that it is read from."""
+    """Another value of a constant in every module that has it."""
     if constant is None:
         yield
         return
     before = constant.value
-    modules = [import_module(name) for name in (constant.module, *constant.readers)]
+    modules = [import_module(name) for name in list_readers(constant)]
     for module in modules:
         setattr(module, constant.name, value)
     try:
@@ -246,6 +237,30 @@ def replaced(constant: Constant | None, value: Any) -> Iterator[None]:
     finally:
         for module in modules:
             setattr(module, constant.name, before)
+
+
+def list_readers(constant: Constant) -> set[str]:
+    """The module that sets a constant, those that import it from there, and those that import it from these."""
+    readers, known = {constant.module}, 0
+    while len(readers) > known:
+        known = len(readers)
+        readers |= {
+            importer for importer, source, name in list_imports() if name == constant.name and source in readers
+        }
+    return readers
+
+
+@cache
+def list_imports() -> tuple[tuple[str, str, str], ...]:
+    """Who imports what name from where, in the modules that decide."""
+    root = Path(springtide.__file__).parent
+    found = []
+    for path in [*root.glob("policies/**/*.py"), *root.glob("placement/**/*.py")]:
+        importer = ".".join((root.name, *path.relative_to(root).with_suffix("").parts))
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                found += [(importer, node.module, alias.name) for alias in node.names]
+    return tuple(found)
 
 
 def run(data: Path, row: Row) -> float:
@@ -269,7 +284,7 @@ def replay(data: Path, row: Row) -> SimulationReport:
         drawn = draw_trace(parse_workload(row.workload), scenario)
         jobs = tuple(replace(job, user=TURNS[job.index % len(TURNS)]) for job in drawn.jobs)
         return simulate(replace(drawn, jobs=jobs), POLICY, machines)
-    return run_workload(TableSetting(data, LONGEST_S, 1), row.workload, row.cluster, POLICY)
+    return run_workload(TableSetting(data, LONGEST_S, 1, KeptRuns(None)), row.workload, row.cluster, POLICY)
 
 
 def print_table(console: Console, bench: Bench, constants: Sequence[Constant], rows: Sequence[Row]) -> None:

@@ -24,8 +24,8 @@ from typing import Any
 
 from springtide.client.packing import pack
 from springtide.control.memory_sweeps import shorten_sweeps
-from springtide.control.scheduling.inventory import Inventory, make_inventory
 from springtide.control.scheduling.loop import effort
+from springtide.control.scheduling.machines.inventory import Inventory, make_inventory
 from springtide.control.scheduling.operations import Operations
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.server_context import ServerOptions

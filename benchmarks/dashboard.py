@@ -24,7 +24,7 @@ import psutil
 
 from springtide.client.client import Client
 from springtide.control.executor_factory import ExecutorHandle
-from springtide.control.scheduling.inventory import make_inventory
+from springtide.control.scheduling.machines.inventory import make_inventory
 from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.server import Listening, Server, ServerSettings
 from springtide.control.storage.state_dir import StateDir, read_address

@@ -6,17 +6,16 @@
 
 `--sweep` replays every trace on a quarter and an eighth of its published cluster too, where admission matters. `--all`
 is one table over all workloads and policies: deadlines met (broken promises after a slash), and where there are no
-deadlines mean hours to completion and, after a slash, the longest that a job waited in all. Each run has --limit
-seconds of CPU, so that the table ends; one that takes more is told as such. Progress goes to stderr; runs in --record
-are not made again.
+deadlines mean hours to completion and, after a slash, the longest that a job waited in all. Below it stands where
+springtide misses a bar. Each run has --limit seconds of CPU, so that the table ends; one that takes more is told as
+such. Progress goes to stderr; runs in --record are not made again, unless one that took too long may take longer now.
 """
 
 import argparse
-import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -29,16 +28,17 @@ from rich.table import Table
 
 from benchmarks import heterogeneous
 from benchmarks.elasticflow_data import add_data_option, load_trace, require_data, shrink
+from benchmarks.kept_runs import KeptRuns
 from benchmarks.trap_workloads import FAMILIES
-from springtide.core.decisions import JobView
+from springtide.core.decisions import Answer, JobView
 from springtide.core.devices import Cluster, parse_cluster
-from springtide.core.jobs import Job
+from springtide.core.jobs import Job, JobId
 from springtide.policies import POLICIES as EVERY_POLICY
 from springtide.policies import find_policy
 from springtide.simulator.batches import mute_solvers
 from springtide.simulator.engine import Observer
 from springtide.simulator.front import simulate
-from springtide.simulator.reports import SimulationReport
+from springtide.simulator.reports import SimulationReport, meets
 from springtide.simulator.scenarios import load_scenario
 from springtide.simulator.traces import Trace, read_trace
 from springtide.simulator.workloads import draw_trace, parse_workload
@@ -98,9 +98,8 @@ def main() -> None:
     data = require_data(args.data)
     policies = args.policies.split(",") if args.policies else list(EVERY_POLICY if args.all else POLICIES)
     if args.all:
-        record = CellRecord(args.record)
-        setting = TableSetting(data, args.limit, args.processes)
-        print_all(Console(width=max(150, 60 + 10 * len(policies))), setting, args.only, policies, record)
+        setting = TableSetting(data, args.limit, args.processes, KeptRuns(args.record))
+        print_all(Console(width=max(150, 60 + 10 * len(policies))), setting, args.only, policies)
         return
     console = Console(width=150)
     rows = [row for row in ROWS if args.only in f"{row.trace} {row.cluster}"]
@@ -183,10 +182,11 @@ REDRAWN = {"tight ": (0.5, 1.0), "loose ": (1.0, 3.0)}
 SMALL, WHOLE = "small ", "8x8:a100"  # before a trace: only its jobs that run on one device; where all of them run
 EASYSCALE = "easyscale"  # 62 jobs without deadlines on three device types, 20 s at every change
 # beside the published traces: jobs that need many devices at least, with and without deadlines, and drawn ones
+RUBICK = "rubick/base-deadlines"
 FURTHER = (
-    ("rubick/base-deadlines", "8x8:a100"),
-    ("rubick/base-deadlines", "9x8:a100"),
-    ("rubick/base-deadlines", "6x8:a100"),
+    (RUBICK, "8x8:a100"),
+    (RUBICK, "9x8:a100"),
+    (RUBICK, "6x8:a100"),
     ("rubick/base", "8x8:a100"),
     (f"{SMALL}rubick/base", "2x8:a100"),
     (EASYSCALE, heterogeneous.CLUSTER),
@@ -224,11 +224,12 @@ def find_file(data: Path, workload: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class TableSetting:
-    """Where the data is, how long a run may take, and how many go on at a time."""
+    """Where the data is, how long a run may take, how many go on at a time, and where finished ones are kept."""
 
     data: Path
     limit_s: float
     processes: int
+    record: KeptRuns
 
 
 class OutOfTimeError(Exception):
@@ -255,75 +256,164 @@ class CpuLimit(Observer):
             raise OutOfTimeError
 
 
+@dataclass(slots=True)
+class BrokenPromises(Observer):
+    """Counts the jobs that were promised to end in time and did not: one that is let in may be promised nothing."""
+
+    promised: set[JobId] = field(default_factory=set)
+    broken: int = 0
+
+    def answered(self, job_id: JobId, answer: Answer, now_s: float) -> None:
+        """Note a promise."""
+        if answer.promised:
+            self.promised.add(job_id)
+
+    def finished(self, last: JobView, final: JobView, now_s: float) -> None:
+        """See whether it was kept."""
+        self.broken += last.job.id in self.promised and not meets(last.job, now_s)
+
+
 Run = tuple[str, str, str]  # a workload, a cluster and a policy
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What the table says of a run, and whether that had ended: one without an end is made again another time."""
+    """What a run gave: the share of deadlines met and the promises broken; without deadlines hours to completion.
 
-    text: str
-    has_ended: bool = True
+    Of a run that was broken off only the seconds are known that it was given.
+    """
 
+    met: float | None = None
+    broken: int = 0
+    completion_h: float | None = None
+    longest_wait_h: float = 0.0
+    broken_off_s: float | None = None
 
-class CellRecord:
-    """Cells of finished runs by 'workload cluster policy', kept in a file if there is one."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
-        lines = path.read_text().splitlines() if path is not None and path.exists() else []
-        entries = [json.loads(line) for line in lines if line.endswith("}")]
-        self.cells: dict[str, Cell] = {entry["key"]: Cell(entry["cell"]) for entry in entries}
-
-    def add(self, key: str, cell: Cell) -> None:
-        """Keep one more."""
-        if self.path is not None and cell.has_ended:
-            with self.path.open("a") as file:
-                file.write(json.dumps({"key": key, "cell": cell.text}) + "\n")
+    def __str__(self) -> str:
+        """As in the table."""
+        if self.broken_off_s is not None:
+            return f"> {self.broken_off_s:g} s"
+        if self.completion_h is not None:
+            return f"{self.completion_h:.2f}/{self.longest_wait_h:.1f} h"
+        return f"{self.met:.3f}/{self.broken}" if self.broken else f"{self.met:.3f}"
 
 
-def print_all(console: Console, setting: TableSetting, only: str, policies: Sequence[str], record: CellRecord) -> None:
+Line = Mapping[str, Cell]  # a row of the table: the cell of each policy
+
+
+def print_all(console: Console, setting: TableSetting, only: str, policies: Sequence[str]) -> None:
     """The table of all workloads and policies, each row printed as soon as it and those above it are measured."""
     rows = [row for row in list_workloads(setting.data) if only in " ".join(row)]
-    runs = [(*row, policy) for row in rows for policy in policies if " ".join((*row, policy)) not in record.cells]
+    kept = read_cells(setting)
+    runs = [(*row, policy) for row in rows for policy in policies if " ".join((*row, policy)) not in kept]
     layout = "{:44} {:>10}" + " {:>9}" * len(policies)
     console.print(layout.format("workload", "cluster", *[name[-9:] for name in policies]), style="bold")
+    table: dict[tuple[str, str], Line] = {}
     with ProcessPoolExecutor(setting.processes, mp_context=get_context("spawn")) as pool:
         futures = {run: pool.submit(measure, setting, *run) for run in runs}
         for run, future in futures.items():
-            future.add_done_callback(partial(keep, record, run, futures))  # not at its row's turn, which may be far
+            future.add_done_callback(partial(tell, run, futures))
         try:
             for row in rows:
-                told = [(*row, policy) for policy in policies]
-                cells = [futures[run].result() if run in futures else record.cells[" ".join(run)] for run in told]
-                console.print(layout.format(*row, *[cell.text for cell in cells]), highlight=False)
+                told = {policy: (*row, policy) for policy in policies}
+                table[row] = {
+                    policy: futures[run].result() if run in futures else kept[" ".join(run)]
+                    for policy, run in told.items()
+                }
+                console.print(layout.format(*row, *map(str, table[row].values())), highlight=False)
         finally:
             pool.shutdown(cancel_futures=True)
+    for miss in list_misses(table):
+        console.print(miss, highlight=False)
 
 
-def keep(record: CellRecord, run: Run, futures: dict[Run, Future[Cell]], ended: Future[Cell]) -> None:
-    """Keep the cell of a run that has ended, and say how far the table is."""
-    if ended.cancelled() or ended.exception() is not None:
-        return
-    record.add(" ".join(run), ended.result())
-    done = sum(future.done() for future in futures.values())
-    print(f"{done} of {len(futures)} runs, {' '.join(run)}: {ended.result().text}", file=sys.stderr, flush=True)
+def read_cells(setting: TableSetting) -> dict[str, Cell]:
+    """Runs that need not be made again, by 'workload cluster policy'."""
+    cells = {key: Cell(**found) for key, found in setting.record.read().items()}
+    return {
+        key: cell for key, cell in cells.items() if cell.broken_off_s is None or cell.broken_off_s >= setting.limit_s
+    }
+
+
+def tell(run: Run, futures: dict[Run, Future[Cell]], ended: Future[Cell]) -> None:
+    """Say what a run gave, and how far the table is."""
+    if not ended.cancelled() and ended.exception() is None:
+        done = sum(future.done() for future in futures.values())
+        print(f"{done} of {len(futures)} runs, {' '.join(run)}: {ended.result()}", file=sys.stderr, flush=True)
 
 
 def measure(setting: TableSetting, workload: str, cluster: str, policy: str) -> Cell:
-    """The cell of one run."""
+    """The cell of one run, kept at once: its row's turn may be far."""
+    promises = BrokenPromises()
     try:
         with mute_solvers():
-            return Cell(show_cell(run_workload(setting, workload, cluster, policy)))
+            cell = make_cell(run_workload(setting, workload, cluster, policy, promises), promises.broken)
     except OutOfTimeError:
-        return Cell(f"> {setting.limit_s:g} s", has_ended=False)
+        cell = Cell(broken_off_s=setting.limit_s)
+    setting.record.add(f"{workload} {cluster} {policy}", asdict(cell))
+    return cell
 
 
-def run_workload(setting: TableSetting, workload: str, cluster: str, policy: str) -> SimulationReport:
+def make_cell(report: SimulationReport, broken: int) -> Cell:
+    """What the table says of a run."""
+    if report.dsr is None:
+        return Cell(
+            completion_h=(report.avg_jct_s or 0.0) / 3600,
+            longest_wait_h=(report.longest_wait_best_effort_s or 0.0) / 3600,
+        )
+    met = (report.met + report.met_unpromised) / (report.jobs - report.best_effort_jobs)
+    return Cell(met, broken)
+
+
+OURS = "springtide"
+LEAST_GAP = 0.005  # of deadlines met, that springtide may be under the best policy that keeps its promises
+LEAST_GAP_OF_ALL = 0.01  # and under the best of all, where jobs need many devices at least
+MOST_SLOWER = 1.05  # mean completion without deadlines, over the best of these:
+BEST_EFFORT = ("srtf", "pollux", "tiresias", "sia")
+
+
+def list_misses(table: Mapping[tuple[str, str], Line]) -> list[str]:
+    """Where springtide misses a bar, in words; nothing is said of runs that were broken off."""
+    lines = {row: line for row, line in table.items() if OURS in line}
+    broken = [
+        f"{' '.join(row)}: {line[OURS].broken} promises broken" for row, line in lines.items() if line[OURS].broken
+    ]
+    return [*broken, *[miss for row, line in lines.items() for miss in find_misses(" ".join(row), line)]]
+
+
+def find_misses(name: str, line: Line) -> Iterable[str]:
+    """The bars that springtide misses in a row."""
+    ours = line[OURS]
+    others = {policy: cell for policy, cell in line.items() if policy != OURS}
+    if ours.met is not None:
+        met = {policy: cell.met for policy, cell in others.items() if cell.met is not None}
+        keeping = {one: met[one] for one in met if EVERY_POLICY[one].promises and not others[one].broken}
+        yield from show_behind(name, ours.met, keeping, LEAST_GAP)
+        if name.startswith(RUBICK):
+            yield from show_behind(name, ours.met, met, LEAST_GAP_OF_ALL)
+    if ours.completion_h is not None:
+        took = {policy: others[policy].completion_h for policy in BEST_EFFORT if policy in others}
+        best_h = min((hours for hours in took.values() if hours is not None), default=ours.completion_h)
+        if ours.completion_h > MOST_SLOWER * best_h:
+            ratio = ours.completion_h / best_h
+            yield f"{name}: mean completion {ratio:.2f} of the best of {', '.join(BEST_EFFORT)} (bar {MOST_SLOWER:g})"
+
+
+def show_behind(name: str, ours: float, others: Mapping[str, float], gap: float) -> Iterable[str]:
+    """That one of these policies meets more deadlines by more than a gap, in words."""
+    best = max(others, key=lambda policy: others[policy], default=None)
+    if best is not None and others[best] - ours > gap:
+        yield f"{name}: {100 * (others[best] - ours):.1f} points under {best} (bar {100 * gap:g})"
+
+
+def run_workload(
+    setting: TableSetting, workload: str, cluster: str, policy: str, *watchers: Observer
+) -> SimulationReport:
     """One run of a workload on a cluster."""
-    machines, watchers = parse_cluster(cluster), (CpuLimit(setting.limit_s),)
+    machines = parse_cluster(cluster)
     find_policy(policy).compile()  # however few its jobs are, what is timed is compiled
-    return simulate(load_workload(setting.data, workload, machines), policy, machines, watchers)
+    trace, limit = load_workload(setting.data, workload, machines), CpuLimit(setting.limit_s)
+    return simulate(trace, policy, machines, (limit, *watchers))
 
 
 def load_workload(data: Path, workload: str, machines: Cluster) -> Trace:
@@ -360,15 +450,6 @@ def give_deadline(job: Job, factor: float) -> Job:
     """A job that is due after so many times its duration on the devices it asks for, as far as it can use them."""
     share = max((one for one in job.curve.shares if one <= job.requested), default=job.curve.shares[0])
     return replace(job, deadline_s=job.submit_s + factor * job.work / job.curve.rate(share))
-
-
-def show_cell(report: SimulationReport) -> str:
-    """Deadlines met and promises broken; without deadlines mean hours to completion, and of the longest wait in all."""
-    if report.dsr is None:
-        return f"{(report.avg_jct_s or 0.0) / 3600:.2f}/{(report.longest_wait_best_effort_s or 0.0) / 3600:.1f} h"
-    share = f"{(report.met + report.met_unpromised) / (report.jobs - report.best_effort_jobs):.3f}"
-    promises = EVERY_POLICY[report.policy].promises
-    return f"{share}/{report.late_admitted}" if report.late_admitted and promises else share
 
 
 if __name__ == "__main__":

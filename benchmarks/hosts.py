@@ -28,7 +28,7 @@ from benchmarks.host_networks import NamespaceCluster, can_make_networks
 from springtide.cli.demo_scenario import hash_weights, train_plainly
 from springtide.client.packing import pack
 from springtide.control.clock import SystemClocks
-from springtide.control.scheduling.inventory import name_inventory
+from springtide.control.scheduling.machines.inventory import name_inventory
 from springtide.control.scheduling.operations import Operations
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.server_context import ServerOptions

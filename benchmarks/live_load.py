@@ -26,9 +26,10 @@ import psutil
 from springtide.client.client import Client
 from springtide.client.job_folders import load_job
 from springtide.control.background import start_background
+from springtide.control.storage.database.store_batches import Batch
 from springtide.control.storage.records import JobRecord
 from springtide.control.storage.state_dir import StateDir
-from springtide.control.storage.store import Batch, Store
+from springtide.control.storage.store import Store
 from springtide.core.job_file import JobFile
 from springtide.core.job_states import JobState
 

@@ -45,7 +45,7 @@ from springtide.control.storage.state_dir import StateDir, read_address
 from springtide.control.storage.store import Store
 from springtide.errors import SpringtideError
 from springtide.executors.local.executor import LocalExecutor
-from springtide.executors.local.paths import PLACE
+from springtide.executors.local.paths import AGENT_NOTES
 
 OUTSIDE_LOAD = 0.10
 WORKERS = 2
@@ -244,7 +244,7 @@ class OutsideLoad:
         roots = [psutil.Process()]
         address = read_address(self.home)
         roots += [psutil.Process(int(address["pid"]))] if address is not None else []
-        place = self.home.root / PLACE
+        place = self.home.root / AGENT_NOTES
         roots += [psutil.Process(int(json.loads(place.read_text())["pid"]))] if place.exists() else []
         return sum(count_cpu_s(process) for root in roots for process in (root, *root.children(recursive=True)))
 

@@ -4,12 +4,14 @@
 
 Prints, per split: error, coverage and width of the 90 % interval for our form (with and without a prior from the other
 models) and for the baselines; then coverage by model; then the cost of the cheapest choice over confidences. The form
-was chosen by its error on these four splits (docs/decisions/040), so two more follow on which nothing was chosen.
+was chosen by its error on these four splits (docs/decisions/040), so two more follow on which nothing was chosen. Last
+come made-up clusters that are erratic, and a calm one: what the interval covers there, on one node and across nodes.
 """
 
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean, median
 
 from experiments.form_evaluation import (
     CONFIDENCES,
@@ -23,9 +25,12 @@ from experiments.form_evaluation import (
 )
 from rich.console import Console
 from rich.table import Table
+from tests.throughput.erratic_points import DESIGNS, KINDS, disturb
+from tests.throughput.made_up_points import make_points
 
 from benchmarks.elasticflow_data import add_data_option, require_data
 from springtide.throughput.model.forms import DEFAULT_FORM, FORMS
+from springtide.throughput.predictions import Predictor
 from springtide.throughput.tables.formats import TableFormat, import_points
 from springtide.throughput.tables.points import Point
 
@@ -42,6 +47,7 @@ CHECKS = (
     ("1,4,16:2,8,32,64", "t4-tables", "check, T4 tables of ElasticFlow: fit 1, 4, 16 GPUs, predict 2, 8, 32, 64"),
 )
 PRIOR = f"{DEFAULT_FORM} + prior"
+CALM, SEEDS = "calm", 40
 
 
 def load_tables(data: Path) -> dict[str, list[Point]]:
@@ -96,6 +102,41 @@ def print_decisions(console: Console, by_split: Mapping[str, Sequence[Trial]]) -
     console.print(table)
 
 
+def print_erratic(console: Console) -> None:
+    """Coverage and width on made-up clusters, by what was measured."""
+    table = Table("cluster", *DESIGNS, title="made-up clusters: 90 % covers, median width; one node; across nodes")
+    for kind in (*KINDS, CALM):
+        cells = [try_erratic(kind, design) for design in DESIGNS]
+        table.add_row(kind, *["; ".join(map(show_trials, split_by_nodes(trials))) for trials in cells])
+    console.print(table)
+
+
+def try_erratic(kind: str, design: str) -> list[Trial]:
+    """New measurements of a made-up cluster beside what is predicted from a design, over all seeds."""
+    places, batches = DESIGNS[design]
+    trials = []
+    for seed in range(SEEDS):
+        measured, fresh = make_points(places=places, batches=batches), make_points()
+        if kind != CALM:
+            measured, fresh = disturb(measured, kind, seed), disturb(fresh, kind, 1000 + seed)
+        predictions = Predictor(measured).predict([point.layout for point in fresh])
+        trials += [Trial(*pair) for pair in zip(fresh, predictions, strict=True)]
+    return trials
+
+
+def split_by_nodes(trials: Sequence[Trial]) -> tuple[list[Trial], ...]:
+    """All trials, those on one node, those across nodes."""
+    one, more = (
+        tuple(trial for trial in trials if (trial.point.layout.nodes > 1) == across) for across in (False, True)
+    )
+    return list(trials), list(one), list(more)
+
+
+def show_trials(trials: Sequence[Trial]) -> str:
+    """Coverage and median width."""
+    return f"{fmean(trial.covered for trial in trials):.2f} {median(trial.width for trial in trials):.2f}"
+
+
 def main() -> None:
     """Print every table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -113,6 +154,7 @@ def main() -> None:
     print_decisions(console, by_split)
     for split, name, what in CHECKS:
         print_split(console, what, run_split(tables[name], split))
+    print_erratic(console)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """`benchmarks.constants` lists every tuned number of the policy: a new one belongs there, or here with why not."""
 
 import ast
+import inspect
 from importlib import import_module
 from pathlib import Path
 
-from benchmarks.constants import CONSTANTS
+from benchmarks.constants import CONSTANTS, list_readers, replaced
 
 import springtide
+from springtide.policies.planning import admission, open_answers
 
 ROOMS = ("policies/springtide.py", "policies/planning", "policies/pools", "placement")
 # numbers that nobody tuned: tolerances of rounding, marks, and sizes that change the time of deciding and nothing else
@@ -35,8 +37,18 @@ def test_every_number_of_the_policy_is_listed() -> None:
 
 
 def test_every_listed_constant_is_in_the_code() -> None:
-    gone = [constant.name for constant in CONSTANTS if not hasattr(import_module(constant.module), constant.name)]
+    modules = {constant: inspect.getfile(import_module(constant.module)) for constant in CONSTANTS}
+    gone = [constant.name for constant, path in modules.items() if constant.name not in list_numbers(Path(path))]
     assert not gone
+
+
+def test_another_value_is_seen_by_every_module_that_has_the_constant() -> None:
+    (thrift,) = [constant for constant in CONSTANTS if constant.name == "THRIFT"]
+    readers = [import_module(name) for name in list_readers(thrift)]
+    assert admission in readers and open_answers in readers
+    with replaced(thrift, 9.0):
+        assert {module.THRIFT for module in readers} == {9.0}
+    assert {module.THRIFT for module in readers} == {thrift.value}
 
 
 def list_modules() -> list[Path]:

@@ -16,9 +16,10 @@ from tests.control.http_servers import run_server, write_project
 from springtide.cli import doctor
 from springtide.cli.app import main
 from springtide.control.server import Server
+from springtide.control.storage.database.store_batches import Batch
 from springtide.control.storage.records import JobRecord
 from springtide.control.storage.state_dir import StateDir
-from springtide.control.storage.store import Batch, Store
+from springtide.control.storage.store import Store
 from springtide.core.job_file import JobFile
 from springtide.core.job_states import JobState
 

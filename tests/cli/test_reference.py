@@ -1,9 +1,11 @@
 """Every command has an example, the reference is what the code says, and shells can complete both."""
 
+import ast
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +16,32 @@ from springtide.cli.app import VERBS, add_verb, main
 from springtide.cli.connections import complete_job
 from springtide.cli.reference import list_commands, split_help, write_reference
 
-PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+ROOT = Path(__file__).parents[2]
+PAGE, SOURCE = ROOT / "docs" / "cli.md", ROOT / "src"
 SPRINGTIDE = str(Path(sys.executable).with_name("springtide"))
 
 
 def test_the_reference_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == write_reference(), "make reference"
+
+
+def read_sentences(path: Path) -> Iterator[str]:
+    """The texts in a module; of one with values in it, what stands between them."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_an_option_that_a_sentence_of_ours_names_exists() -> None:
+    """A remedy for hosts without the home was an option that `serve` never had."""
+    sections = dict(re.findall(r"^## springtide (\w+)\n(.*?)(?=^## |\Z)", write_reference(), flags=re.M | re.S))
+    sentences = (one for path in sorted(SOURCE.rglob("*.py")) for one in read_sentences(path))
+    named = (found for one in sentences for found in re.findall(r"springtide (\w+)((?: [^\s`;,)'\"&|]+)*)", one))
+    options = {(verb, option) for verb, rest in named for option in re.findall(r"--[a-z][a-z-]+", rest)}
+    assert len(options) > 20
+    assert [one for one in options if one[0] in sections and one[1] not in sections[one[0]]] == []
 
 
 @pytest.mark.parametrize("verb", VERBS)

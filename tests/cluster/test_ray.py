@@ -100,8 +100,9 @@ def test_a_node_that_is_added_joins(harness: RayHarness, raylets: Raylets) -> No
 def test_an_address_where_no_ray_is_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ExecutorError, match=r"Ray at 127\.0\.0\.1:9 cannot be reached"):
         RayExecutor(tmp_path / "home", "127.0.0.1:9")
-    with pytest.raises(InputError, match="neither auto nor HOST:PORT"):
-        RayExecutor(tmp_path / "home", "somewhere")
+    for address in ("somewhere", "10.0.0.5:99999"):
+        with pytest.raises(InputError, match="neither auto nor HOST:PORT"):
+            RayExecutor(tmp_path / "home", address)
 
 
 @pytest.mark.slow

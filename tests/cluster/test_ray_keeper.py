@@ -13,7 +13,7 @@ from tests.cluster.ray_clusters import needs_ray
 
 from springtide.errors import ExecutorError
 from springtide.executors.hosts.host_folders import note_leave
-from springtide.executors.hosts.host_hub import ROLL
+from springtide.executors.hosts.host_roll import ROLL
 from springtide.executors.hosts.lead_address import HOSTS
 from springtide.executors.local.paths import LOG
 from springtide.executors.protocol import ExecutorNode

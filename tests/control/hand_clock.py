@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from springtide.client.packing import pack
-from springtide.control.scheduling.inventory import join_inventories, make_inventory
+from springtide.control.scheduling.machines.inventory import join_inventories, make_inventory
 from springtide.control.scheduling.operations import Operations
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.server_context import ServerOptions

@@ -11,7 +11,7 @@ from tests.control.hand_clock import POLICY
 from springtide.client.client import Client
 from springtide.control.api.routes import AddPages
 from springtide.control.executor_factory import ExecutorHandle
-from springtide.control.scheduling.inventory import make_inventory
+from springtide.control.scheduling.machines.inventory import make_inventory
 from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.server import Listening, Server, ServerSettings
 from springtide.control.storage.state_dir import StateDir

@@ -17,7 +17,7 @@ from springtide.client.client import Client
 from springtide.client.packing import pack
 from springtide.control.background import start_background
 from springtide.control.clock import SystemClocks
-from springtide.control.scheduling.inventory import make_inventory
+from springtide.control.scheduling.machines.inventory import make_inventory
 from springtide.control.scheduling.operations import Operations
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.server_context import ServerOptions

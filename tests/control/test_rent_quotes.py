@@ -13,9 +13,10 @@ from springtide.cli import job_views, submit
 from springtide.client.client import Client
 from springtide.client.replies import JobInfo
 from springtide.control.rent_quotes import RentQuotes, list_measured, make_case, may_rent, read_clouds, search_rent
+from springtide.control.storage.database.store_batches import Batch
 from springtide.control.storage.records import JobRecord, SpeedRecord
 from springtide.control.storage.state_dir import StateDir
-from springtide.control.storage.store import Batch, Store
+from springtide.control.storage.store import Store
 from springtide.core.job_file import JobFile
 from springtide.core.job_states import JobState
 from springtide.errors import InputError

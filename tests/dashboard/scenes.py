@@ -13,9 +13,10 @@ from pathlib import Path
 import uvicorn
 from tests.control.hand_clock import HandClockServer
 
-from springtide.control.api.guard import LOCAL_NAMES, ensure_owner, hash_token
+from springtide.control.api.entrance.guard import LOCAL_NAMES
+from springtide.control.api.entrance.sessions import Pulse, Sessions
+from springtide.control.api.entrance.tokens import ensure_owner, hash_token
 from springtide.control.api.routes import build_app
-from springtide.control.api.sessions import Pulse, Sessions
 from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.server import Listening, bind
 from springtide.control.storage.records import UserRecord

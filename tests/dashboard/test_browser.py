@@ -16,7 +16,7 @@ import pytest
 from tests.control.http_servers import connect, run_server, write_project
 from tests.dashboard.browsers import CHROMIUM, open_browser
 
-from springtide.control.api.guard import hash_token
+from springtide.control.api.entrance.tokens import hash_token
 from springtide.control.server import Server
 from springtide.control.storage.records import UserRecord
 from springtide.core.job_states import JobState

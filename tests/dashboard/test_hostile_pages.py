@@ -15,10 +15,11 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from tests.dashboard.scenes import Shown, play, show
 
-from springtide.control.api.guard import Limiter, hash_token
-from springtide.control.api.sessions import MOST_SESSIONS, Pulse
+from springtide.control.api.entrance.guard import Limiter
+from springtide.control.api.entrance.sessions import MOST_SESSIONS, Pulse
+from springtide.control.api.entrance.tokens import hash_token
+from springtide.control.storage.database.store_batches import Batch
 from springtide.control.storage.records import UserRecord
-from springtide.control.storage.store import Batch
 from springtide.dashboard.live import MOST_STREAMS, Hub
 from springtide.dashboard.posted_forms import MOST_FIELDS
 from springtide.dashboard.screens import SCREENS
@@ -112,14 +113,14 @@ def test_a_link_that_was_refused_is_good_again_and_the_page_says_what_is_true(sh
         if why == "too many":
             patch.setattr(shown.sessions, "changes", Limiter(0.001, 0))
         elif why == "no thread":
-            patch.setattr("springtide.control.api.sessions.WRITE_S", 0.2)
+            patch.setattr("springtide.control.api.entrance.sessions.WRITE_S", 0.2)
             patch.setattr(shown.sessions.threads, "free", asyncio.Semaphore(0))
         elif why == "locked":
             patch.setattr(shown.scene.store, "write", fail_locked)
         else:
             assert shown.scene.store.path is not None
             refusing.enter_context(lock(shown.scene.store.path))
-            patch.setattr("springtide.control.api.sessions.WRITE_S", 0.2)
+            patch.setattr("springtide.control.api.entrance.sessions.WRITE_S", 0.2)
         answer = httpx.get(link, timeout=60)
         assert answer.status_code == (429 if why == "too many" else 503)
         assert answer.headers["content-type"].startswith("text/html") and int(answer.headers["retry-after"]) > 0
@@ -155,7 +156,7 @@ def test_a_sign_out_that_is_not_stored_is_a_page_that_says_what_is_true(
     with httpx.Client(base_url=shown.url, headers={"origin": shown.url}, timeout=60) as client:
         client.post("/signin", data={"token": shown.token})
         with lock(shown.scene.store.path):
-            monkeypatch.setattr("springtide.control.api.sessions.WRITE_S", 0.2)
+            monkeypatch.setattr("springtide.control.api.entrance.sessions.WRITE_S", 0.2)
             answer = client.post("/signout")
     assert (answer.status_code, answer.headers["content-type"]) == (503, "text/html; charset=utf-8")
     assert "sign out again" in answer.text and "nothing was done" not in answer.text

@@ -13,11 +13,11 @@ from safetensors.torch import load
 from tests.dashboard.scenes import Shown, play, play_storm, show, write_receipt
 
 from springtide.client.board_replies import BoardInfo
-from springtide.control.api.guard import hash_token
+from springtide.control.api.entrance.tokens import hash_token
 from springtide.control.api.reports.offer_prices import price_offers
 from springtide.control.api.reports.promise_reports import write_report
+from springtide.control.storage.database.store_batches import Batch
 from springtide.control.storage.records import EventRecord, JobLedgerEntry, UserRecord
-from springtide.control.storage.store import Batch
 from springtide.core.durations import parse_span
 from springtide.core.job_states import JobState
 from springtide.dashboard.board_view import BoardQuery, find_axis, tell_due

@@ -175,10 +175,7 @@ def test_a_sampler_that_remembers_is_refused_where_its_worker_moves() -> None:
     class Counting(WorkerData):
         """Data whose order depends on how often it was asked for."""
 
-        num_workers = asked = 0
-
-        def find_loader(self) -> Any:
-            return DataLoader(range(4))  # type: ignore[arg-type]
+        asked = 0
 
         def set_epoch(self, epoch: int) -> None: ...
 
@@ -186,14 +183,9 @@ def test_a_sampler_that_remembers_is_refused_where_its_worker_moves() -> None:
             self.asked += 1
             return [[self.asked]]
 
-        def read(self, indices: list[Any]) -> Any:
-            return indices
-
-        def open_pool(self, epoch: int, batches: list[list[Any]]) -> Any:
-            raise AssertionError
-
     worker = LogicalWorker(0)
-    feed = WorkerFeed(Counting(), worker, 0, None)  # type: ignore[arg-type]
+    data = Counting(DataLoader(range(4)), 0)  # type: ignore[arg-type]
+    feed = WorkerFeed(data, worker, 0, None)  # type: ignore[arg-type]
     feed.begin(0)
     with pytest.raises(JobError, match="worker 0 moved in epoch 0, and the sampler gave it other batches"):
         feed.go_on(0)
@@ -223,27 +215,73 @@ def test_training_batches_are_on_the_device_of_the_prepared_loader(device: Any, 
     need("accelerate")
     from accelerate.data_loader import prepare_data_loader
 
-    from springtide.integrations.accelerate.elastic_accelerator import ElasticAccelerator, UpdateLoader
+    from springtide.integrations.accelerate.elastic_accelerator import ElasticAccelerator
+    from springtide.integrations.updates import UpdateLoader
 
     data: Any = DataLoader([torch.ones(2)] * 12, batch_size=2)  # type: ignore[arg-type]
     shard = prepare_data_loader(data, device, num_processes=RANKS, process_index=0, put_on_device=device is not None)
     batch = {"x": torch.ones(2), "more": [torch.zeros(2), "a text"]}
+    accelerator: Any = SimpleNamespace(updates=UpdateLoader(shard, 1, lambda loader: iter(())))
+    placed = ElasticAccelerator.place_batch(accelerator, batch)
+    assert str(placed["x"].device) == str(placed["more"][0].device) == found
 
-    class Turn:
-        """A step with one turn."""
 
-        index, worker = 0, SimpleNamespace(rank=0)
+class Turns:
+    """A framework, and a step in which two logical workers take turns."""
 
-        def __iter__(self) -> Any:
-            return iter([None])
+    index, number = 1, 5
+    epochs_call = "trainer.walk"
 
-    accelerator: Any = SimpleNamespace(
-        run=SimpleNamespace(logical_workers=1, device=torch.device("cpu")),
-        show_place=lambda: None,
-        gradient_accumulation_steps=2,
-        gradient_state=SimpleNamespace(_set_sync_gradients=lambda is_last: None),
-        feeds=SimpleNamespace(feeds=[SimpleNamespace(take=lambda: batch)]),
-    )
-    loader = UpdateLoader(accelerator, shard)
-    batches = list(ElasticAccelerator.walk_turns(accelerator, loader, Turn()))  # type: ignore[arg-type]
-    assert [str(one["x"].device) for one in batches] == [str(one["more"][0].device) for one in batches] == [found] * 2
+    def __init__(self, in_epoch: bool = True) -> None:
+        position = SimpleNamespace(epoch=0, step_in_epoch=1)
+        self.run = SimpleNamespace(rank=0, position=position, in_epoch=in_epoch)
+        self.worker = SimpleNamespace(rank=0)
+        self.told: list[Any] = []
+
+    def __iter__(self) -> Any:
+        for self.worker.rank in (0, 1):
+            yield None
+
+    def show_worker(self, rank: int) -> None:
+        self.told.append(rank)
+
+    def tell_more(self, has_more: bool) -> None:
+        self.told.append(has_more)
+
+    def place_batch(self, batch: Any) -> Any:
+        return f"placed {batch}"
+
+
+def walk_updates(batches: int, accumulate: int, in_epoch: bool = True) -> tuple[Turns, list[Any]]:
+    """The last update of an epoch with so many batches, which two logical workers have here."""
+    from springtide.integrations.updates import ElasticUpdates, UpdateLoader
+
+    turns = Turns(in_epoch)
+    numbers = iter(range(100))
+    feed = SimpleNamespace(take=lambda: next(numbers))
+    feeds: Any = SimpleNamespace(follow=lambda epoch, taken: None, feeds=[feed, feed])
+    updates = ElasticUpdates(turns, [turns], feeds)
+    return turns, list(UpdateLoader(range(batches), accumulate, updates.walk))
+
+
+def test_an_update_has_the_batches_that_each_worker_accumulates() -> None:
+    """It says of each whether more come; where it is walked again they are the same, as those of a rank would be."""
+    turns, (update,) = walk_updates(4, 2)
+    found = [(batch, update.has_more) for batch in update]
+    assert found == [("placed 0", True), ("placed 1", False), ("placed 2", True), ("placed 3", False)]
+    assert turns.told == [0, 0, 0, True, False, 1, True, False, 0]
+    assert [batch for batch in update] == [batch for batch, _ in found]
+    assert list(update.enumerate(10))[1] == (13, "placed 1")
+    _, (last,) = walk_updates(3, 2)
+    assert [(batch, last.has_more) for batch in last] == [("placed 0", False), ("placed 1", False)]
+
+
+def test_an_update_that_is_taken_for_a_batch_is_refused() -> None:
+    """`for x, y in loader`, as before springtide: with two logical workers it gave their two batches as x and y."""
+    _, (update,) = walk_updates(4, 2)
+    with pytest.raises(JobError, match=r"outside trainer\.walk\(n\); write `for epoch in trainer\.walk\(n\):`"):
+        walk_updates(4, 2, in_epoch=False)
+    with pytest.raises(JobError, match=r"was unpacked, as if it were a batch"):
+        _x, _y = update
+    with pytest.raises(JobError, match=r"was indexed, as if it were a batch"):
+        update["input_ids"]

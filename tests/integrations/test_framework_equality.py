@@ -39,6 +39,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "reward": (TRL, {"kind": "Reward", "lora": False}),
     "accelerate": (ACCELERATE, {"accumulate": 2}),
     "accelerate baseline": (ACCELERATE, {"baseline": True}),
+    "accelerate seedable": (ACCELERATE, {"accumulate": 3, "seedable": True}),
     "lightning plain": (LIGHTNING, {}),
     "lightning automatic": (LIGHTNING, {"accumulate": 2, "best": True}),
     "lightning validation between": (LIGHTNING, {"accumulate": 2, "check": 0.5}),
@@ -48,6 +49,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "lightning unchecked": (LIGHTNING, {"sanity": 0}),
     "lightning manual": (LIGHTNING, {"manual": True}),
     "fabric": (FABRIC, {}),
+    "fabric accumulation": (FABRIC, {"accumulate": 3}),
+    "fabric twice": (FABRIC, {"twice": True}),
 }
 #: How often one is killed, where it is not once: the second start finds what the first has counted.
 KILLS = {"hf start": 2}

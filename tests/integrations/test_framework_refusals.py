@@ -275,6 +275,22 @@ def test_callbacks_of_lightning_that_train_or_average_are_refused(name: str) -> 
         check_callbacks([getattr(callbacks, name)(**given.get(name, {}))])
 
 
+def test_the_package_of_lightnings_older_name_is_refused() -> None:
+    """It said that there is no such strategy, and that what there is are strategies of its own."""
+    need("lightning")
+    need("pytorch_lightning")
+    import pytorch_lightning
+
+    import springtide.integrations.lightning
+
+    springtide.init(logical_workers=2)
+    try:
+        with pytest.raises(JobError, match=r"write `import lightning\.pytorch as pl` in place of"):
+            pytorch_lightning.Trainer(accelerator="cpu", devices=2, strategy="springtide")
+    finally:
+        forget_run()
+
+
 def test_a_callback_of_lightning_that_steps_the_optimizer_is_refused() -> None:
     need("lightning")
     from lightning.pytorch import Callback
@@ -485,6 +501,25 @@ def test_a_rank_in_a_seed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         begin_contexts(run)
 
 
+def test_weights_of_a_ranks_own_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """accelerate's LocalSGD switches itself off on one process, and trained something else without a word."""
+    need("accelerate")
+    import torch
+    from accelerate.local_sgd import LocalSGD
+
+    from springtide.integrations.accelerate import ElasticAccelerator
+
+    monkeypatch.setattr(LocalSGD, "__init__", LocalSGD.__init__)  # put back afterwards
+    springtide.init(logical_workers=2)
+    try:
+        accelerator = ElasticAccelerator(cpu=True)
+        assert not LocalSGD(accelerator, torch.nn.Linear(1, 1), 4, enabled=False).enabled
+        with pytest.raises(JobError, match=r"LocalSGD\(local_sgd_steps=4\) in an elastic run"):
+            LocalSGD(accelerator, torch.nn.Linear(1, 1), 4)
+    finally:
+        forget_run()
+
+
 def test_half_precision_with_a_scaled_loss_is_refused_under_lightning() -> None:
     need("lightning")
     from lightning.fabric.plugins.precision import MixedPrecision
@@ -498,14 +533,39 @@ def test_half_precision_with_a_scaled_loss_is_refused_under_lightning() -> None:
 
 def test_parts_of_fabric_are_set_up_before_its_first_loader() -> None:
     need("lightning")
-    from springtide.integrations.lightning.elastic_fabric import AllSynced, ElasticFabric
+    from springtide.integrations.lightning.elastic_fabric import ElasticFabric
 
-    with pytest.raises(JobError, match="no_backward_sync in an elastic run"):
-        AllSynced().no_backward_sync(None, enabled=True)
     strategy = ElasticFabric(SimpleNamespace(logical_workers=2, rank=0))
     strategy.setup_module("first")
     strategy.setup_module("second")
     assert strategy.parts == ["first", "second"]
-    strategy.feeds = SimpleNamespace()  # type: ignore[assignment]
+    strategy.updates = SimpleNamespace()  # type: ignore[assignment]
     with pytest.raises(JobError, match=r"given a str after fabric\.setup_dataloaders"):
         strategy.setup_optimizer("late")
+
+
+def test_gradients_of_fabric_are_held_back_within_an_update_only() -> None:
+    need("lightning")
+    import contextlib
+
+    from springtide.integrations.lightning.elastic_fabric import ElasticFabric
+
+    held: list[Any] = []
+
+    @contextlib.contextmanager
+    def hold(numbers: list[int]) -> Any:
+        held.append(numbers)
+        yield
+
+    turns = SimpleNamespace(hold=hold)
+    strategy = ElasticFabric(
+        SimpleNamespace(logical_workers=2, rank=0, turns=turns, models=["one", "other"]), accumulate=2
+    )
+    control = strategy._backward_sync_control
+    with control.no_backward_sync("other", enabled=False):
+        assert held == []
+    with pytest.raises(JobError, match=r"no_backward_sync at the last batch .* have 2 .*accumulate=N"):
+        control.no_backward_sync("other", enabled=True)
+    strategy.tell_more(True)
+    with control.no_backward_sync("other", enabled=True):
+        assert held == [[1]]

@@ -1,6 +1,8 @@
 """Object storage: written whole, created once, told in a sentence where it fails."""
 
+import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,17 @@ def test_a_wrong_bucket_or_address_is_told(s3: S3Server) -> None:
     nowhere = {**s3.environ, "AWS_ENDPOINT_URL": "http://127.0.0.1:1"}
     with pytest.raises(InputError, match=r"Could not connect .*; check the URL, the bucket, and the credentials"):
         ObjectStore(f"s3://{BUCKET}/x", nowhere).check()
+
+
+def test_whoever_takes_every_request_and_answers_none_is_not_waited_for(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server began for ten minutes, or a submission did, before the address was said to be wrong."""
+    monkeypatch.setattr(object_store, "BRIEF", replace(object_store.BRIEF, read_s=0.5))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        nowhere = {**s3.environ, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        with pytest.raises(InputError, match=r"cannot create .*; check the URL, the bucket, and the credentials"):
+            ObjectStore(f"s3://{BUCKET}/x", nowhere).check()
 
 
 def test_credentials_that_the_store_does_not_know_are_told_and_not_repeated() -> None:

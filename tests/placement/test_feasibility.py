@@ -12,7 +12,7 @@ from springtide.core.decisions import Decision, Plan, Promise, Segment
 from springtide.core.devices import NodeSlice
 from springtide.core.jobs import FREE, JobId, Overhead
 from springtide.placement.buddy import arrange
-from springtide.placement.feasibility import FOLLOWED, Certificate, Feasibility, check_plans
+from springtide.placement.feasibility import FOLLOWED, Certificate, Feasibility, Step, check_plans, find_horizon_s
 
 PAUSE_S = 10.0
 
@@ -140,8 +140,10 @@ def certify(small: SmallCluster, plans: Mapping[JobId, Plan]) -> Certificate:
 def covers(
     certificate: Certificate, small: SmallCluster, plans: Mapping[JobId, Plan], shares: Mapping[JobId, int]
 ) -> bool:
+    """Whether all is as it foresaw, and it came as far as a check would from now on."""
     allocations = small.arrange(shares).allocations
-    return certificate.covers(small.now_s, small.world.snapshot(), allocations, plans)
+    holds = certificate.holds(small.now_s, small.world.snapshot(), allocations, plans)
+    return holds and find_horizon_s(small.now_s, plans) <= certificate.until_s
 
 
 def test_a_certificate_covers_what_follows_it_to_the_letter() -> None:
@@ -230,6 +232,22 @@ def test_a_certificate_covers_no_check_that_would_go_further() -> None:
     assert not covers(certificate, small, plans, {first: 2})  # what begins now makes room for one more to be followed
 
 
+def test_a_check_goes_on_from_the_one_before_it() -> None:
+    """Who comes late in the queue changes nothing for those before: only what lies beyond them is followed anew."""
+    small = SmallCluster(build_cluster("3x2:a100"), now_s=0.0)
+    plans: dict[JobId, Plan] = {}
+    queue_up(small, plans, FOLLOWED - 1)
+    certificate = certify(small, plans)
+    plans = {**plans, small.arrive(1000): plan_of((500.0, 2), finish_s=510.0)}
+    promises = {job_id: Promise(1e9, plan) for job_id, plan in plans.items()}
+    snapshot, decision = small.world.snapshot(), Decision(promises=promises)
+    found = check_plans(0.0, snapshot, decision, plans, None, small.arrange({}), certificate).certificate
+    assert found is not None
+    assert found.steps[: len(certificate.steps)] == certificate.steps
+    assert all(mine is theirs for mine, theirs in zip(found.steps, certificate.steps, strict=False))
+    assert found.until_s == 500.0 and list(found.steps[-1][1]) == [JobId("j1000")]
+
+
 # --- plans that passed can be followed --------------------------------------------------------------------------
 
 Leg = tuple[int, int]  # (share as a power of two, ticks)
@@ -272,10 +290,15 @@ def draft_all(courses: list[tuple[int, list[Leg]]], small: SmallCluster, reserve
     return plans
 
 
+def list_steps(certificate: Certificate | None, now_s: float) -> list[Step] | None:
+    """What a certificate foresees from now on."""
+    return None if certificate is None else [step for step in certificate.steps if step[0] > now_s]
+
+
 def follow(small: SmallCluster, plans: Mapping[JobId, Plan], certificate: Certificate | None) -> None:
     """Carry out the plans to the letter: at each instant its ends, then the decision that the plans imply.
 
-    As long as the certificate covers the state, the plans pass another check.
+    As long as the certificate holds, the plans pass another check, which finds the same as one that goes on from it.
     """
     promises = {job_id: Promise(plan.held_until_s, plan) for job_id, plan in plans.items()}
     small.world.apply(Decision(promises=promises), 0.0)
@@ -292,9 +315,14 @@ def follow(small: SmallCluster, plans: Mapping[JobId, Plan], certificate: Certif
         placement = arrange(now_s, snapshot, decision)
         assert not placement.forced
         left = {job_id: plans[job_id] for job_id in snapshot.jobs}
-        if certificate and certificate.covers(now_s, snapshot, placement.allocations, left):
+        anew = check_plans(now_s, snapshot, decision, left)
+        if certificate and certificate.holds(now_s, snapshot, placement.allocations, left):
             event("covered")
-            assert check_plans(now_s, snapshot, decision, left).ok
+            assert anew.ok
+        going_on = check_plans(now_s, snapshot, decision, left, None, placement, certificate)
+        assert going_on == anew
+        assert list_steps(going_on.certificate, now_s) == list_steps(anew.certificate, now_s)
+        certificate = going_on.certificate
         small.world.apply(Decision(allocations=placement.allocations), now_s)
         check_books(small)
 

@@ -12,7 +12,7 @@ from springtide.core.decisions import Decision, Plan, Snapshot
 from springtide.core.jobs import Job, JobId
 from springtide.placement import feasibility
 from springtide.placement.buddy import Placement
-from springtide.placement.feasibility import Feasibility, Horizon, check_plans, find_horizon_s
+from springtide.placement.feasibility import Certificate, Feasibility, Horizon, check_plans, find_horizon_s
 from springtide.policies.planning import admission
 from springtide.simulator.front import simulate
 
@@ -36,9 +36,9 @@ def test_promises_are_kept_beyond_what_a_check_follows(seed: int, monkeypatch: p
 def test_a_check_that_is_told_its_horizon_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """The horizon that is read from columns, and those who change by then, are all that a look at every job finds.
 
-    So does a check that goes on from where the decision was placed.
+    So does a check that goes on from where the decision was placed, or from where the check before it ended.
     """
-    checked = 0
+    checked = went_on = 0
 
     def check_both(
         now_s: float,
@@ -47,22 +47,26 @@ def test_a_check_that_is_told_its_horizon_finds_the_same(monkeypatch: pytest.Mon
         plans: Mapping[JobId, Plan],
         horizon: Horizon,
         placement: Placement | None,
+        certificate: Certificate | None,
     ) -> Feasibility:
-        nonlocal checked
-        told = check_plans(now_s, snapshot, decision, plans, horizon, placement)
+        nonlocal checked, went_on
+        if certificate is not None and placement is not None:
+            went_on += certificate.holds(now_s, snapshot, placement.allocations, plans)
+        told = check_plans(now_s, snapshot, decision, plans, horizon, placement, certificate)
         looked = check_plans(now_s, snapshot, decision, plans)
         assert told == looked
         assert horizon.until_s == find_horizon_s(now_s, plans)
         assert (told.certificate is None) == (looked.certificate is None)
         if told.certificate is not None and looked.certificate is not None:
-            assert told.certificate.steps == looked.certificate.steps
+            later = [step for step in looked.certificate.steps if step[0] > now_s]
+            assert [step for step in told.certificate.steps if step[0] > now_s] == later
         checked += 1
         return told
 
     monkeypatch.setattr(admission, "check_plans", check_both)
     mixed = [*draw(200, 64, 0).jobs, *(replace_deadline(job) for job in draw(40, 64, 1).jobs)]
     simulate([replace(job, index=index) for index, job in enumerate(mixed)], "springtide", "8x8:a100")
-    assert checked > 100
+    assert checked > 100 and went_on > 10
 
 
 def replace_deadline(job: Job) -> Job:

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from benchmarks.scale import draw
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.policies.replays import JobSketch, Replay, build_jobs, run
 
@@ -13,8 +13,10 @@ from springtide.core.devices import parse_cluster
 from springtide.core.jobs import FREE, Job, JobId, Overhead
 from springtide.policies import decide
 from springtide.policies.planning import filling
+from springtide.policies.planning.drafts import Draft
+from springtide.policies.planning.open_answers import find_offers
 from springtide.policies.planning.plan_table import new_table
-from springtide.policies.springtide import FEW_WAIT, are_worth_replanning, decline_with_offers, springtide
+from springtide.policies.springtide import FEW_WAIT, are_worth_replanning, refuse, springtide
 from springtide.simulator.engine import Simulation
 from springtide.simulator.front import simulate
 
@@ -143,11 +145,20 @@ def test_a_dear_job_that_runs_without_a_promise_makes_way_for_cheap_ones() -> No
 def test_a_declined_job_leaves_its_devices_even_if_it_could_grow() -> None:
     [job] = build_jobs([JobSketch(40, 0, deadline_s=30)])
     table = new_table(0.0, LiveWorld(parse_cluster("1x4:cpu")).snapshot())
-    row = table.add(JobView(job, Progress(10.0, 2.0), Status.WAITLISTED, share=2))
-    later, less = decline_with_offers(table, table.views[job.id]).offers
-    assert (later.work, less.deadline_s) == (40.0, 30.0)  # of the whole job: what it has done does not count
+    row, draft = table.add(JobView(job, Progress(10.0, 2.0), Status.WAITLISTED, share=2)), Draft()
+    refusal = refuse(table, draft, table.views[job.id])
+    assert refusal.status is Status.DECLINED and [view.job for view in draft.refused] == [job]
     filling.grow(table.capacity, table.columns, np.array([row]), 4, 0.0, table.trial)
     assert filling.share_now(table.columns, row, 0.0) == 0 and table.columns.share[row] == 2
+
+
+def test_offers_are_of_the_whole_job_whatever_it_has_done() -> None:
+    [job] = build_jobs([JobSketch(40, 0, deadline_s=30)])
+    table = new_table(0.0, LiveWorld(parse_cluster("1x4:cpu")).snapshot())
+    view = JobView(job, Progress(10.0, 2.0), Status.WAITLISTED, share=2)
+    later, less = find_offers(table, table.capacity, view)
+    assert (later.work, less.deadline_s) == (40.0, 30.0)
+    assert not table.rows
 
 
 def resubmit(now_s: float, snapshot: Snapshot, decision: Decision, job: Job) -> Answer | None:
@@ -222,6 +233,9 @@ SPEEDS = ({1: 1.0, 2: 1.9, 4: 3.5}, {1: 1.0, 2: 1.3, 4: 1.4}, {1: 2.0, 2: 1.5, 4
         max_size=10,
     ),
     st.sampled_from(("1x4:cpu", "2x4:cpu", "3x2:cpu")),
+)
+@example(  # the first grows in the decision that makes an offer to the third
+    rows=[(60.0, 48, 1.5, SPEEDS[1]), (0.0, 20, 1.5, SPEEDS[2]), (10.0, 632, 0.8, SPEEDS[2])], cluster="1x4:cpu"
 )
 def test_every_offer_has_room_where_moves_cost_nothing(
     rows: list[tuple[float, int, float, dict[int, float]]], cluster: str

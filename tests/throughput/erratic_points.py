@@ -5,6 +5,7 @@ from dataclasses import replace
 from math import exp
 
 import numpy as np
+from tests.throughput.made_up_points import BATCHES, PLACES
 
 from springtide.throughput.tables.points import Point
 
@@ -30,6 +31,13 @@ def slow_pair(point: Point, draws: np.random.Generator) -> float:
 
 
 KINDS: dict[str, Disturb] = {"heavy tails": jitter_heavily, "slow link": slow_link, "slow pair": slow_pair}
+
+# What is measured of the places and batches that are asked for; of the first, half of the places were never seen.
+DESIGNS = {
+    "9 points up to 2 nodes": (((1, 1), (1, 4), (2, 8)), (8, 32, 64)),
+    "12 points": (PLACES, (8, 64)),
+    "24 points": (PLACES, BATCHES),
+}
 
 
 def disturb(points: Sequence[Point], kind: str, seed: int) -> list[Point]:

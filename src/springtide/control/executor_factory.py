@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from springtide.control.scheduling.inventory import Inventory, join_inventories, make_inventory, name_inventory
+from springtide.control.scheduling.machines.inventory import Inventory, join_inventories, make_inventory, name_inventory
 from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.storage.state_dir import StateDir
 from springtide.core.sizes import parse_size
@@ -65,7 +65,7 @@ def open_executor(
     if (state_dir.root / HOSTS).exists():
         raise InputError(
             f"{state_dir.root} is the home of a cluster, and this machine alone is not it; start its server with: "
-            f"springtide serve --engine ray, or choose another --home"
+            "springtide serve --engine ray, or name another home in SPRINGTIDE_HOME"
         )
     if devices is not None:
         make_cpu_slots(devices)  # refused here, not in the log of an agent that does not start

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from springtide.control.api import documents
-from springtide.control.api.guard import find_login
+from springtide.control.api.entrance.tokens import find_login
 from springtide.control.clock import SystemClocks
 from springtide.control.executor_factory import ExecutorHandle, list_inventory, open_executor
 from springtide.control.scheduling.operations import Operations
@@ -20,8 +20,9 @@ from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.archives import unpack
+from springtide.control.storage.database.store_batches import Batch
 from springtide.control.storage.state_dir import StateDir
-from springtide.control.storage.store import Batch, Store
+from springtide.control.storage.store import Store
 from springtide.core.archive_format import Archive
 from springtide.core.job_file import JobFile
 from springtide.core.job_states import JobState

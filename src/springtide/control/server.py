@@ -20,10 +20,11 @@ from typing import Any
 import uvicorn
 
 from springtide import __version__
-from springtide.control.api.bounded_connections import bound_connections
-from springtide.control.api.guard import LOCAL_NAMES, ensure_owner
+from springtide.control.api.entrance.bounded_connections import bound_connections
+from springtide.control.api.entrance.guard import LOCAL_NAMES
+from springtide.control.api.entrance.sessions import Pulse
+from springtide.control.api.entrance.tokens import ensure_owner
 from springtide.control.api.routes import AddPages, build_app
-from springtide.control.api.sessions import Pulse
 from springtide.control.clock import SharedClocks, SystemClocks
 from springtide.control.executor_factory import ExecutorHandle, check_memory_limit, choose_limits, open_executor
 from springtide.control.memory_sweeps import shorten_sweeps

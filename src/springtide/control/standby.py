@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from springtide import __version__
-from springtide.control.api.guard import Message, Receive, Scope, Send, write_error
+from springtide.control.api.entrance.refusals import Message, Receive, Scope, Send, write_error
 from springtide.control.storage.database.databases import find_address
 from springtide.control.storage.leadership import POLL_S, Leadership
 from springtide.errors import StateError

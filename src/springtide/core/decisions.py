@@ -67,6 +67,11 @@ class Plan:
     finish_s: float
     held_until_s: float
 
+    @property
+    def first_start_s(self) -> float:
+        """When it first holds devices."""
+        return next((segment.start_s for segment in self.segments if segment.share), inf)
+
     def share_at(self, now_s: float) -> int:
         """The planned share at an instant."""
         share = 0
@@ -189,7 +194,7 @@ class Snapshot:
     left. A cache is never changed once it is returned (it may be shown again, to a decision that is only tried), and is
     None after anything but arrivals, finishes, decisions and progress that was seen has changed the world. `leaving`
     holds for each node the devices that their owner wants back from jobs; empty where there are none, as on a cluster
-    of our own.
+    of our own. `holders` says for each node who holds which devices of it; empty where nobody has counted that.
     """
 
     cluster: Cluster
@@ -199,6 +204,7 @@ class Snapshot:
     memory: Mapping[str, Any] = field(default_factory=dict)
     cache: Any = None
     leaving: tuple[int, ...] = ()
+    holders: tuple[Mapping[JobId, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,8 @@ class World:
         self._leaving: list[int] = []
         self._memory: dict[str, Any] = {}
         self._cache: Any = None
+        # for each node who holds which devices of it; empty until it is counted, and each is replaced, never changed
+        self._holders: list[Mapping[JobId, int]] = []
         self._arrived: list[JobId] = []
         self._finished: list[JobId] = []
 
@@ -73,6 +75,8 @@ class World:
         """Remove a job whose work is done; returns its last view, with no work left and no devices."""
         view = self._jobs.pop(job_id)
         release(self._free, self._leaving, self._lent, view.devices)
+        if self._holders:
+            hand_over(self._holders, job_id, view.devices, ())
         if job_id in self._arrived:
             self._arrived.remove(job_id)  # it was cancelled before any policy heard of it
         else:
@@ -103,7 +107,10 @@ class World:
         """The world as it is, with what happened since the last Snapshot."""
         changes = Changes(tuple(self._finished), tuple(self._arrived))
         self._finished, self._arrived = [], []
-        return Snapshot(self.cluster, self._jobs, tuple(self._free), changes, self._memory, self._cache, self.leaving)
+        if not self._holders:
+            self._holders = list_holders(len(self._free), self._jobs)
+        free, holders = tuple(self._free), tuple(self._holders)
+        return Snapshot(self.cluster, self._jobs, free, changes, self._memory, self._cache, self.leaving, holders)
 
     def apply(self, decision: Decision, now_s: float) -> list[tuple[JobView, JobView]]:
         """Carry out a decision, or raise and change nothing; returns (before, after) of each job with an allocation.
@@ -123,6 +130,9 @@ class World:
         self._free, self._leaving = free, leaving
         self._jobs.update(answered)
         self._jobs.update((after.job.id, after) for _, after in moved)
+        if self._holders:
+            for before, after in moved:
+                hand_over(self._holders, after.job.id, before.devices, after.devices)
         for job_id, answer in decision.answers.items():
             if answer.status is Status.DECLINED:
                 del self._jobs[job_id]
@@ -172,6 +182,25 @@ def take(free: list[int], devices: Devices) -> None:
         if free[node] & mask != mask:
             raise PolicyError(f"node {node}: devices {mask:b} are not all free ({free[node]:b})")
         free[node] &= ~mask
+
+
+def list_holders(nodes: int, jobs: Mapping[JobId, JobView]) -> list[Mapping[JobId, int]]:
+    """For each node who holds which devices of it."""
+    holders: list[dict[JobId, int]] = [{} for _ in range(nodes)]
+    for job_id, view in jobs.items():
+        for node, mask in view.devices:
+            holders[node][job_id] = mask
+    return [*holders]
+
+
+def hand_over(holders: list[Mapping[JobId, int]], job_id: JobId, before: Devices, after: Devices) -> None:
+    """Note that a job holds other devices; what is known of a node is replaced, because others may look at it."""
+    for node, _ in before:
+        left = dict(holders[node])
+        del left[job_id]
+        holders[node] = left
+    for node, mask in after:
+        holders[node] = {**holders[node], job_id: mask}
 
 
 def reallocate(view: JobView, devices: Devices, now_s: float, mix: Mix | None = None) -> JobView:

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 from fastapi import Request
 
-from springtide.control.api.guard import App, Message, Scope
+from springtide.control.api.entrance.refusals import App, Message, Scope
 from springtide.control.storage.records import UserRecord
 from springtide.core.shared_types import Document
 from springtide.errors import SpringtideError

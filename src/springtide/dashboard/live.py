@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from fastapi.responses import StreamingResponse
 
-from springtide.control.api.guard import Receive, Refused, Scope, Send
-from springtide.control.api.sessions import Pulse
+from springtide.control.api.entrance.refusals import Receive, Refused, Scope, Send
+from springtide.control.api.entrance.sessions import Pulse
 from springtide.control.storage.records import UserRecord
 
 LOOK_S = 0.1  # between looks at the pulse

@@ -7,8 +7,10 @@ from typing import TypeAlias
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
-from springtide.control.api.guard import PageRules, Refused, find_user, write_error
-from springtide.control.api.sessions import SESSION_S, Pulse, Sessions, name_cookie, read_cookie
+from springtide.control.api.entrance.guard import PageRules
+from springtide.control.api.entrance.refusals import Refused, write_error
+from springtide.control.api.entrance.sessions import SESSION_S, Pulse, Sessions, name_cookie, read_cookie
+from springtide.control.api.entrance.tokens import find_user
 from springtide.control.storage.records import UserRecord
 from springtide.dashboard import rendering
 from springtide.dashboard.api_reference import read_operations

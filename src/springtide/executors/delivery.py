@@ -61,7 +61,7 @@ class Freshness(Enum):
 
 
 class SeenGenerations:
-    """The newest generation of each job, and the key it came under."""
+    """The newest generation of each job, and the key it came under; in the order of their last instructions."""
 
     def __init__(self) -> None:
         self.seen: dict[str, tuple[int, str]] = {}
@@ -74,7 +74,8 @@ class SeenGenerations:
         return Freshness.REPEATED if instruction.key == key else Freshness.STALE
 
     def record(self, instruction: Instruction) -> None:
-        """Remember an instruction that is acted on."""
+        """Remember an instruction that is acted on; the job is then the newest."""
+        self.seen.pop(instruction.job, None)
         self.seen[instruction.job] = (instruction.generation, instruction.key)
 
     def make_ignored(self, instruction: Instruction) -> Ignored:

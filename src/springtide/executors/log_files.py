@@ -1,8 +1,8 @@
 """How the output of a job lies on disk: a log per rank in files that rotate, when its bytes came, and notes on starts.
 
 `rank-K.log` is the newest file of a rank, `rank-K.log.1` the one before it. Beside each lies `rank-K.times`: pairs of
-a place in all that the rank ever wrote and the time at which what follows came. The first place in it is that of the
-first byte of its file, so what was dropped is known too. `attempts.jsonl` has a note for each start, resize and end.
+a position in all that the rank ever wrote and the time at which what follows came. The first position in it is that of
+the first byte of its file, so what was dropped is known too. `attempts.jsonl` notes each start, resize and end.
 """
 
 import json
@@ -37,14 +37,14 @@ class AttemptNote:
 def read_note(line: bytes) -> AttemptNote | None:
     """The note of a line; None where it is none."""
     try:
-        told = json.loads(line)
+        noted = json.loads(line)
         return AttemptNote(
-            kind=str(told["kind"]),
-            attempt=int(told["attempt"]),
-            at_s=float(told["at_s"]),
-            step=int(told["step"]),
-            devices=tuple(str(device) for device in told["devices"]),
-            reason=str(told["reason"]),
+            kind=str(noted["kind"]),
+            attempt=int(noted["attempt"]),
+            at_s=float(noted["at_s"]),
+            step=int(noted["step"]),
+            devices=tuple(str(device) for device in noted["devices"]),
+            reason=str(noted["reason"]),
         )
     except (ValueError, LookupError, TypeError, RecursionError):
         return None

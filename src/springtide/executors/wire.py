@@ -73,8 +73,8 @@ def replace_event(data: Any, problem: str) -> Failed | Warned | None:
     reason = f"the executor reported something of this job that cannot be kept: {problem}"
     if not isinstance(kind, str) or kind not in KINDS:
         return load_event_or_none({**known, "kind": "warned", "reason": reason})  # type: ignore[return-value]
-    told = {"step": 0, "exit_code": None, "reason": reason, "user_fault": False, "code": "bad_event"}
-    return load_event_or_none({**known, "kind": "failed", **told})  # type: ignore[return-value]
+    failed = {"step": 0, "exit_code": None, "reason": reason, "user_fault": False, "code": "bad_event"}
+    return load_event_or_none({**known, "kind": "failed", **failed})  # type: ignore[return-value]
 
 
 def load_event_or_none(data: dict[str, Any]) -> Event | None:
@@ -92,8 +92,8 @@ def describe_problem(error: ValueError) -> str:
     first = error.errors(include_url=False)[0]
     if first["type"] == "union_tag_invalid":
         return make_plain(f"{first['ctx']['tag']!r} is unknown; there are {first['ctx']['expected_tags']}", 500)
-    place = ".".join(str(part) for part in first["loc"])
-    return make_plain(f"{place or 'it'} is {str(first['input'])[:80]!r}: {first['msg']}", 500)
+    where = ".".join(str(part) for part in first["loc"])
+    return make_plain(f"{where or 'it'} is {str(first['input'])[:80]!r}: {first['msg']}", 500)
 
 
 def check_plain(data: Any, depth: int = DEPTH) -> None:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from accelerate.data_loader import BatchSamplerShard, DataLoaderShard, IterableDatasetShard, SeedableRandomSampler
 from accelerate.state import AcceleratorState, PartialState
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
+from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 
 from springtide.errors import JobError
 from springtide.integrations.frameworks import choose_shown
-from springtide.integrations.worker_feeds import WorkerData, open_pool, refuse_stream
+from springtide.integrations.worker_feeds import WorkerData, refuse_stream
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
@@ -26,6 +26,18 @@ def show_rank(run: "ElasticRun", rank: int | None = None) -> None:
                 state["device"] = choose_shown(device, run.device)
 
 
+def walk_workers(run: "ElasticRun") -> Iterator[int]:
+    """The logical workers of this process, each in its random context and shown as the rank it is."""
+    try:
+        for worker in run.local:
+            run.turns.contexts.enter(worker)
+            show_rank(run, worker)
+            yield worker
+    finally:
+        run.turns.contexts.exit()
+        show_rank(run)
+
+
 class ShardedData(WorkerData):
     """A prepared DataLoader, and every logical worker's part of it."""
 
@@ -33,14 +45,10 @@ class ShardedData(WorkerData):
 
     def __init__(self, shard: Any, logical_workers: int, seed: int) -> None:
         check_shard(shard)
+        super().__init__(shard.base_dataloader, seed)
         self.shard = shard
         self.logical_workers = logical_workers
-        self.base: Any = shard.base_dataloader
-        self.dataset = shard.dataset
-        self.collate: Any = self.base.collate_fn
-        self.num_workers = self.base.num_workers
-        self.seed = seed
-        self.generator: torch.Generator | None = shard.synchronized_generator
+        self.generator = shard.synchronized_generator
 
     def __len__(self) -> int:
         return len(self.shard)
@@ -49,20 +57,8 @@ class ShardedData(WorkerData):
         """A worker's batches as lists of indices, as its rank would have them."""
         return cut_part(self.shard.batch_sampler, self.logical_workers, worker)
 
-    def read(self, indices: list[Any]) -> Any:
-        """One batch, drawn from whatever random context is active."""
-        if hasattr(self.dataset, "__getitems__"):
-            return self.collate(self.dataset.__getitems__(indices))
-        return self.collate([self.dataset[index] for index in indices])
-
-    def find_loader(self) -> DataLoader[Any]:
-        return self.base  # type: ignore[no-any-return]
-
     def set_epoch(self, epoch: int) -> None:
         self.shard.set_epoch(epoch)
-
-    def open_pool(self, epoch: int, batches: list[list[Any]]) -> Iterator[Any]:
-        return open_pool(self.base, self.seed, epoch, batches)
 
 
 def cut_part(batches: Any, logical_workers: int, worker: int) -> Any:

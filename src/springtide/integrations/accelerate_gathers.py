@@ -1,13 +1,14 @@
-"""Functions of `accelerate.utils` that need a rank: values of all of them (`gather`, ...), seeds of their own; refused.
+"""What of accelerate needs a rank of its own and belongs to no Accelerator: refused in an elastic run.
 
-They belong to no Accelerator and ask for the process's place where they are written, whoever has imported them and
-when. In an elastic run they would give back what this process has, which is not what N ranks have.
+Functions of `accelerate.utils` (values of all ranks, seeds of their own) ask for the process's place where they are
+written, whoever has imported them and when. They would give back what this process has, which is not what N ranks have.
 """
 
 import sys
 from functools import partial
 from typing import Any
 
+from accelerate.local_sgd import LocalSGD
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import operations, random
 
@@ -54,3 +55,19 @@ def find_accelerator(run: Any) -> AcceleratorState:
             "all have its rank's seed. Use set_seed(seed): each logical worker draws on its own from the first step on"
         )
     return AcceleratorState()
+
+
+def refuse_local_sgd() -> None:
+    """Refuse, from now on, that a script trains weights of a rank's own; as on one process it would do nothing."""
+    original = LocalSGD.__init__
+
+    def begin(self: LocalSGD, accelerator: Any, model: Any, local_sgd_steps: int, enabled: bool = True) -> None:
+        if enabled:
+            raise JobError(
+                f"LocalSGD(local_sgd_steps={local_sgd_steps}) in an elastic run: between two averages each rank would "
+                "have weights of its own, and the logical workers of a process share theirs. Leave it out, or give "
+                "enabled=False; gradient_accumulation_steps makes updates rarer with the same bits"
+            )
+        original(self, accelerator, model, local_sgd_steps, enabled)
+
+    LocalSGD.__init__ = begin

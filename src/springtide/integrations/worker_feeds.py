@@ -32,19 +32,13 @@ class WorkerData(abc.ABC):
 
     #: Whether a rank reads one batch ahead of the step.
     reads_ahead = False
-    num_workers: int
     #: A sampler's own generator, which the framework keeps alike on all ranks.
     generator: torch.Generator | None = None
 
-    @abc.abstractmethod
-    def find_loader(self) -> DataLoader[Any]:
-        """The DataLoader that reads them."""
-
-    def draw_seed(self, epoch: int) -> None:
-        """Draw what iter(DataLoader) draws; one with persistent workers goes on with those of its first epoch."""
-        loader = self.find_loader()
-        if loader.generator is None and not (epoch and loader.num_workers and loader.persistent_workers):
-            torch.empty((), dtype=torch.int64).random_()
+    def __init__(self, loader: DataLoader[Any], seed: int) -> None:
+        #: The DataLoader that a rank has; what its workers draw is seeded by sample.
+        self.loader = loader
+        self.seed = seed
 
     @abc.abstractmethod
     def set_epoch(self, epoch: int) -> None:
@@ -54,38 +48,44 @@ class WorkerData(abc.ABC):
     def part(self, worker: int) -> Any:
         """A worker's batches as lists of indices, as its rank would have them."""
 
-    @abc.abstractmethod
+    def draw_seed(self, epoch: int) -> None:
+        """Draw what iter(DataLoader) draws; one with persistent workers goes on with those of its first epoch."""
+        loader = self.loader
+        if loader.generator is None and not (epoch and loader.num_workers and loader.persistent_workers):
+            torch.empty((), dtype=torch.int64).random_()
+
     def read(self, indices: list[Any]) -> Any:
         """One batch, drawn from whatever random context is active."""
+        dataset: Any = self.loader.dataset
+        collate: Any = self.loader.collate_fn
+        if hasattr(dataset, "__getitems__"):
+            return collate(dataset.__getitems__(indices))
+        return collate([dataset[index] for index in indices])
 
-    @abc.abstractmethod
     def open_pool(self, epoch: int, batches: list[list[Any]]) -> Iterator[Any]:
-        """Batches read by DataLoader workers."""
+        """Batches read by DataLoader workers as the loader has them, with randomness that is each sample's own."""
+        loader = self.loader
+        keys = [[SampleKey(epoch, int(index)) for index in batch] for batch in batches]
+        collate: Any = loader.collate_fn
+        return iter(
+            DataLoader(
+                seeded(loader.dataset, self.seed),
+                batch_sampler=keys,
+                num_workers=loader.num_workers,
+                collate_fn=SeededCollate(collate),
+                pin_memory=loader.pin_memory,
+                timeout=loader.timeout,
+                worker_init_fn=loader.worker_init_fn,
+                prefetch_factor=loader.prefetch_factor,
+                multiprocessing_context=loader.multiprocessing_context,
+                generator=torch.Generator(),
+            )
+        )
 
 
 def number_plan(batches: list[list[Any]]) -> int:
     """A checksum of an epoch's batches."""
     return zlib.crc32(repr(batches).encode())
-
-
-def open_pool(loader: DataLoader[Any], seed: int, epoch: int, batches: list[list[Any]]) -> Iterator[Any]:
-    """Batches read by DataLoader workers as a loader has them, with randomness that is each sample's own."""
-    keys = [[SampleKey(epoch, int(index)) for index in batch] for batch in batches]
-    collate: Any = loader.collate_fn
-    return iter(
-        DataLoader(
-            seeded(loader.dataset, seed),
-            batch_sampler=keys,
-            num_workers=loader.num_workers,
-            collate_fn=SeededCollate(collate),
-            pin_memory=loader.pin_memory,
-            timeout=loader.timeout,
-            worker_init_fn=loader.worker_init_fn,
-            prefetch_factor=loader.prefetch_factor,
-            multiprocessing_context=loader.multiprocessing_context,
-            generator=torch.Generator(),
-        )
-    )
 
 
 def refuse_stream(dataset: Any) -> NoReturn:
@@ -170,7 +170,7 @@ class WorkerFeed:
     def read(self) -> Any:
         """Read one more batch."""
         self.place += 1
-        if not self.data.num_workers:
+        if not self.data.loader.num_workers:
             return self.data.read(self.batches[self.place - 1])
         if self.pool is None:
             self.pool = self.data.open_pool(self.epoch, self.batches[self.place - 1 :])

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, BinaryIO
@@ -19,20 +20,37 @@ from springtide.errors import InputError
 CHUNK_BYTES = 4 << 20
 PART_BYTES = 16 << 20
 SMALL_BYTES = 32 << 20  # of an object that is read at once: a job may have put anything in its place
-CONNECT_S = 10
-READ_S = 60
-TRIES = 2  # of one request; longer patience is the business of whoever writes
+
+
+@dataclass(frozen=True, slots=True)
+class StorePatience:
+    """How long a store may take: to be connected, between two pieces of an answer, and how often it is asked again.
+
+    `rounds` is how often s3fs begins all this anew. Longer patience is the business of whoever writes.
+    """
+
+    connect_s: float = 10.0
+    read_s: float = 60.0
+    retries: int = 2
+    rounds: int = 5
+
+
+#: Of who wants to know whether it can be used at all, while somebody waits for the answer.
+BRIEF = StorePatience(5.0, 10.0, 0, 1)
 
 
 class ObjectStore:
     """Objects below one URL, by names with slashes."""
 
-    def __init__(self, url: str, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, url: str, environ: Mapping[str, str] | None = None, patience: StorePatience | None = None
+    ) -> None:
         check_url(url)
         self.url = url.rstrip("/")
+        self.environ = os.environ if environ is None else environ
         parts = urlsplit(self.url)
         self.root = f"{parts.netloc}{parts.path}"
-        self.files = open_files(self.url, parts.scheme, os.environ if environ is None else environ)
+        self.files = open_files(self.url, parts.scheme, self.environ, patience or StorePatience())
 
     def path(self, name: str) -> str:
         """The path of an object for fsspec."""
@@ -106,12 +124,15 @@ class ObjectStore:
                 self.files.rm([self.path(name) for name in names])
 
     def check(self) -> None:
-        """See that objects can be written, read and removed here, before anything rests on it; InputError if not."""
-        name = f".springtide-check-{token_hex(8)}"
+        """See that objects can be written, read and removed here, before anything rests on it; InputError if not.
+
+        Whoever listens at a wrong address may take every request and answer none: that is not waited for.
+        """
+        name, store = f".springtide-check-{token_hex(8)}", ObjectStore(self.url, self.environ, BRIEF)
         try:
-            if not self.create(name, name.encode()) or self.read(name) != name.encode():
+            if not store.create(name, name.encode()) or store.read(name) != name.encode():
                 raise OSError(f"what was written to {self.url} is not what is read there")
-            self.remove(name)
+            store.remove(name)
         except OSError as error:
             raise InputError(f"{error}; check the URL, the bucket, and the credentials in the environment") from None
 
@@ -128,33 +149,51 @@ class ObjectStore:
             raise OSError(f"{self.url} cannot {what}: {shorten(error)}") from error
 
 
-def open_files(url: str, scheme: str, environ: Mapping[str, str]) -> Any:
+def open_files(url: str, scheme: str, environ: Mapping[str, str], patience: StorePatience) -> Any:
     """The fsspec file system of a URL, with credentials of an environment and no memory of what was listed."""
     if find_path(url) is not None:
         raise InputError(f"{url!r} is a path and not object storage")
     try:
         import fsspec
 
-        return fsspec.filesystem(
-            scheme, skip_instance_cache=True, use_listings_cache=False, **read_options(scheme, environ)
-        )
+        options = read_options(scheme, environ, patience)
+        files = fsspec.filesystem(scheme, skip_instance_cache=True, use_listings_cache=False, **options)
+        files.retries = patience.rounds
+        return files
     except ImportError:
         raise InputError(f"{url!r} needs the package {PACKAGES[scheme]}, which is not installed: {EXTRA}") from None
 
 
-def read_options(scheme: str, environ: Mapping[str, str]) -> dict[str, Any]:
+def read_options(scheme: str, environ: Mapping[str, str], patience: StorePatience) -> dict[str, Any]:
     """What fsspec is told of a store: its credentials and address, as their own tools name them, and time limits."""
     if scheme != "s3":
         token = environ.get("GOOGLE_APPLICATION_CREDENTIALS")
-        return {"token": token, "timeout": READ_S} if token else {"timeout": READ_S}
+        return {"token": token, "timeout": patience.read_s} if token else {"timeout": patience.read_s}
     named = {
         "key": environ.get("AWS_ACCESS_KEY_ID"),
         "secret": environ.get("AWS_SECRET_ACCESS_KEY"),
         "token": environ.get("AWS_SESSION_TOKEN"),
         "endpoint_url": environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL"),
     }
-    limits = {"connect_timeout": CONNECT_S, "read_timeout": READ_S, "retries": {"max_attempts": TRIES}}
-    return {**{key: value for key, value in named.items() if value}, "config_kwargs": limits}
+    limits = {
+        "connect_timeout": patience.connect_s,
+        "read_timeout": patience.read_s,
+        "retries": {"max_attempts": patience.retries},
+    }
+    return {**{key: value for key, value in named.items() if value}, "config_kwargs": limits, "session": open_session()}
+
+
+def open_session() -> Any:
+    """A session whose writes do not first ask whether they may come (`Expect: 100-continue`): no limit holds for that.
+
+    A store that took the connection and answered nothing was waited for without end, by a job with its last checkpoint.
+    """
+    from aiobotocore.session import AioSession
+    from botocore.handlers import add_expect_header
+
+    session = AioSession()
+    session.unregister("before-call.s3", add_expect_header)
+    return session
 
 
 def shorten(error: BaseException) -> str:

@@ -7,10 +7,13 @@ what lies beyond them is followed by later checks, once it is among the next.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
+from itertools import compress
 from math import inf
+from operator import is_not
+from types import MappingProxyType
 
 from springtide.core.decisions import Decision, JobView, Plan, Snapshot
 from springtide.core.devices import Devices
@@ -39,7 +42,8 @@ class Horizon:
 class Certificate:
     """A check that passed: the plans, where all jobs were when it began, and what each instant in turn gives to whom.
 
-    It followed the plans `until_s`; another check of the same plans is covered only if it would go no further.
+    It followed the plans `until_s`, which left the working copy as it is here, and the reserves without these moves.
+    Another check of the same plans goes on from there.
     """
 
     plans: Mapping[JobId, Plan]
@@ -48,21 +52,32 @@ class Certificate:
     held: Mapping[JobId, Devices]  # by those to whom the decision gave other devices than they had, and some others
     steps: tuple[Step, ...]
     until_s: float
+    working: WorkingCopy
+    moves: Mapping[JobId, tuple[Move, ...]]
 
-    def covers(
+    def holds(
         self, now_s: float, snapshot: Snapshot, allocations: Mapping[JobId, Devices], plans: Mapping[JobId, Plan]
     ) -> bool:
-        """Whether these plans are still those, and every job is as far and where it was: the rest would go alike."""
-        if len(plans) != len(self.plans) or any(self.plans.get(job_id) is not plan for job_id, plan in plans.items()):
+        """Whether all has gone as foreseen, and so will the rest: the same plans, and every job as far and where it is.
+
+        Beside them there may be plans that begin later than it followed them. Most jobs are compared without a step of
+        Python for each: there are as many as promises.
+        """
+        known = self.plans
+        added = [*compress(plans, map(is_not, plans.values(), map(known.get, plans)))]
+        if len(plans) - len(added) < len(known):
             return False
-        if find_horizon_s(now_s, plans) > self.until_s:
+        if any(allocations.get(job_id, snapshot.jobs[job_id].devices) for job_id in added):
+            return False
+        if any(plans[job_id].first_start_s <= self.until_s for job_id in added):
             return False
         changed_s: dict[JobId, tuple[float, Devices]] = {}
         for at_s, changed in self.steps:
             if at_s > now_s:
                 break
             changed_s |= {job_id: (at_s, devices) for job_id, devices in changed.items()}
-        for job_id in plans:
+        others = compress(known, map(is_not, map(snapshot.jobs.get, known), map(self.views.get, known)))
+        for job_id in known.keys() & {*others, *changed_s, *self.held, *allocations}:
             at_s, devices = changed_s.get(job_id) or (self.began_s, self._held_first(job_id))
             if not _is_as_checked(snapshot.jobs[job_id], allocations, at_s, devices):
                 return False
@@ -100,17 +115,23 @@ def check_plans(
     plans: Mapping[JobId, Plan],
     horizon: Horizon | None = None,
     placement: Placement | None = None,
+    certificate: Certificate | None = None,
 ) -> Feasibility:
     """Whether the decision and then the plans of all promised jobs can be placed with the moves that are reserved.
 
     A job is moved only as long as the pauses of its moves fit the reserve of its plan; a job without a plan makes way
     at no cost. O(jobs), but for whoever knows the horizon of the plans already. Whoever has laid out this very decision
-    gives its `placement`, whose working copy the check goes on with.
+    gives its `placement`, whose working copy the check goes on with, and may have the `certificate` of the check before
+    it: as long as all goes as it foresaw, only what lies beyond it is followed.
     """
     horizon = horizon or Horizon(find_horizon_s(now_s, plans), snapshot.jobs.keys())
     last_s = horizon.until_s
     if last_s <= now_s and not decision.shares:
         return _OK
+    if certificate is not None and placement is not None and last_s > now_s:
+        found = _go_on(certificate, now_s, snapshot, decision, plans, horizon, placement)
+        if found is not None:
+            return found
     working = WorkingCopy(snapshot) if placement is None or placement.working is None else placement.working
     if placement is None or placement.working is None:
         placement = lay_out(working, now_s, snapshot, decision)
@@ -125,20 +146,57 @@ def check_plans(
     for job_id in placement.moved:
         reserves.spend(job_id, working.shares[job_id])
     held = dict(working.held)
-    changes = _list_changes(working, now_s, snapshot, plans, horizon)
+    instants = _join_instants(_list_changes(working, now_s, plans, horizon))
     steps: list[Step] = []
-    broken = _replay(working, changes, reserves, steps)
+    broken = _replay(working, instants, reserves, steps)
     if broken:
         return broken
     # the pause of a job that is moved now is apart from its plan today and part of it later: its price would differ
     if any(job_id in plans for job_id in placement.moved):
         return _OK
-    return Feasibility(True, certificate=Certificate(plans, now_s, dict(snapshot.jobs), held, tuple(steps), last_s))
+    views = dict(snapshot.jobs)
+    return Feasibility(
+        True, certificate=Certificate(plans, now_s, views, held, tuple(steps), last_s, working, reserves.moves)
+    )
 
 
-def _replay(working: WorkingCopy, changes: Changes, reserves: "_Reserves", steps: list[Step]) -> Feasibility | None:
+def _go_on(
+    last: Certificate,
+    now_s: float,
+    snapshot: Snapshot,
+    decision: Decision,
+    plans: Mapping[JobId, Plan],
+    horizon: Horizon,
+    placement: Placement,
+) -> Feasibility | None:
+    """The check after another one, as long as all goes as that one foresaw; None if it does not.
+
+    A check from now on would find the same steps up to where the last one came, so only those beyond are looked for.
+    """
+    if not last.holds(now_s, snapshot, placement.allocations, plans) or any(name in plans for name in placement.moved):
+        return None
+    steps, working, moves, until_s = [*last.steps], last.working, last.moves, last.until_s
+    if horizon.until_s > until_s:
+        unplanned = [job_id for job_id in horizon.changing if job_id not in plans]
+        working = working.carry_over(snapshot, unplanned)
+        instants = _join_instants(_list_later(plans, horizon, until_s))
+        if steps and instants and instants[0][0] - steps[-1][0] <= ROUNDING_S:
+            return None  # they would be one instant
+        reserves = _Reserves(now_s, snapshot, decision, plans, moves)
+        broken = _replay(working, instants, reserves, steps)
+        if broken:
+            return broken
+        moves, until_s = reserves.moves, horizon.until_s
+    later = tuple([step for step in steps if step[0] > now_s])
+    views, held = dict(snapshot.jobs), placement.allocations
+    return Feasibility(True, certificate=Certificate(plans, now_s, views, held, later, until_s, working, moves))
+
+
+def _replay(
+    working: WorkingCopy, instants: Sequence[tuple[float, dict[JobId, int]]], reserves: "_Reserves", steps: list[Step]
+) -> Feasibility | None:
     """Carry the changes out on the working copy, and keep what each instant gives whom; returns the first failure."""
-    for at_s, shares in _join_instants(changes):
+    for at_s, shares in instants:
         reserves.turn_to(at_s)
         made_room = False
         for job_id, landing in change_shares(working, shares, reserves.price):
@@ -176,14 +234,21 @@ def _is_broken(working: WorkingCopy, landing: Landing, share: int) -> bool:
 class _Reserves:
     """What each planned job can still afford, given the moves of the replay so far."""
 
-    def __init__(self, now_s: float, snapshot: Snapshot, decision: Decision, plans: Mapping[JobId, Plan]) -> None:
+    def __init__(
+        self,
+        now_s: float,
+        snapshot: Snapshot,
+        decision: Decision,
+        plans: Mapping[JobId, Plan],
+        moves: Mapping[JobId, tuple[Move, ...]] = MappingProxyType({}),
+    ) -> None:
         self.at_s = now_s  # the instant that is replayed
+        self.moves = dict(moves)
         self._now_s = now_s
         self._jobs = snapshot.jobs
         self._decision = decision
         self._plans = plans
         self._courses: dict[JobId, MoveCourse] = {}
-        self._moves: dict[JobId, tuple[Move, ...]] = {}
         self._prices: dict[JobId, tuple[int, MoveCost]] = {}  # at this instant: of a move at a share
 
     def turn_to(self, at_s: float) -> None:
@@ -200,7 +265,7 @@ class _Reserves:
         if known is not None and known[0] == share:
             return known[1]
         course = self._courses.get(job_id) or self._chart(job_id)
-        cost = course.price(self.at_s, share, self._moves.get(job_id, ()))
+        cost = course.price(self.at_s, share, self.moves.get(job_id, ()))
         cost = IMPOSSIBLE if cost.unreserved else cost
         self._prices[job_id] = share, cost
         return cost
@@ -210,7 +275,7 @@ class _Reserves:
         self._prices.pop(job_id, None)
         if job_id in self._plans:
             pause_s = self._jobs[job_id].job.overhead.pause_s(share)
-            self._moves[job_id] = (*self._moves.get(job_id, ()), (self.at_s, pause_s, None))
+            self.moves[job_id] = (*self.moves.get(job_id, ()), (self.at_s, pause_s, None))
 
     def _chart(self, job_id: JobId) -> MoveCourse:
         view = self._jobs[job_id]
@@ -243,9 +308,22 @@ def find_last_followed_s(growths_s: list[float]) -> float:
     return max(growths_s, default=-inf)
 
 
-def _list_changes(
-    working: WorkingCopy, now_s: float, snapshot: Snapshot, plans: Mapping[JobId, Plan], horizon: Horizon
-) -> Changes:
+def _list_later(plans: Mapping[JobId, Plan], horizon: Horizon, after_s: float) -> Changes:
+    """The planned changes up to the last growth, without those that a check up to `after_s` has followed."""
+    changes: Changes = defaultdict(dict)
+    for job_id in horizon.changing:
+        plan = plans.get(job_id)
+        if plan is None:
+            continue
+        for segment in plan.segments:
+            if after_s < segment.start_s <= horizon.until_s:
+                changes[segment.start_s][job_id] = segment.share
+        if after_s + ROUNDING_S < plan.held_until_s <= horizon.until_s + ROUNDING_S:
+            changes[plan.held_until_s][job_id] = 0
+    return changes
+
+
+def _list_changes(working: WorkingCopy, now_s: float, plans: Mapping[JobId, Plan], horizon: Horizon) -> Changes:
     """The planned changes from now to the last growth; first of all every job goes to its planned share.
 
     Of the jobs that `plan_reading.write_changing` finds.

@@ -4,11 +4,12 @@ It starts from a Snapshot without looking at the jobs; what one holds is looked 
 sits on which node only when room must be made. It decides nothing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from springtide.core.decisions import JobView, Snapshot
-from springtide.core.devices import Devices
+from springtide.core.devices import Devices, count_devices
 from springtide.core.jobs import JobId
+from springtide.core.world import hand_over, list_holders
 from springtide.placement.best_fit import Topology, topology_of
 from springtide.placement.blocks import is_power_of_two
 
@@ -44,7 +45,19 @@ class WorkingCopy:
     the cluster.
     """
 
-    __slots__ = ("_holders", "_jobs", "_start", "_trail", "changing", "free", "held", "shares", "topology", "waiting")
+    __slots__ = (
+        "_counted",
+        "_holders",
+        "_jobs",
+        "_start",
+        "_trail",
+        "changing",
+        "free",
+        "held",
+        "shares",
+        "topology",
+        "waiting",
+    )
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.topology: Topology = topology_of(snapshot.cluster)
@@ -56,7 +69,17 @@ class WorkingCopy:
         self._jobs = snapshot.jobs
         self._start: dict[JobId, Devices] = {}  # what jobs held before they were first touched at this instant
         self._trail: list[Step] = []
-        self._holders: list[dict[JobId, int]] = []  # empty until room must be made
+        self._counted = snapshot.holders
+        self._holders: list[Mapping[JobId, int]] = []  # empty until room must be made
+
+    def carry_over(self, snapshot: Snapshot, leaving: Iterable[JobId]) -> "WorkingCopy":
+        """As much held by whom, as a working copy of a later Snapshot; those `leaving` hold nothing."""
+        later = WorkingCopy(snapshot)
+        later.free = list(self.free)
+        later.held.update({job_id: devices for job_id, devices in self.held.items() if job_id in snapshot.jobs})
+        later.held.update(dict.fromkeys(leaving, ()))
+        later.shares.update({job_id: count_devices(devices) for job_id, devices in later.held.items()})
+        return later
 
     def assign(self, job_id: JobId, devices: Devices) -> None:
         """Give a job these devices instead of what it holds; they must be free or its own."""
@@ -101,13 +124,14 @@ class WorkingCopy:
         return job_id in self.changing or (job_id in self._start and self.held[job_id] != self._start[job_id])
 
     @property
-    def holders(self) -> list[dict[JobId, int]]:
-        """For each node who holds which devices of it; O(jobs) when first asked for, kept up to date after that."""
+    def holders(self) -> Sequence[Mapping[JobId, int]]:
+        """For each node who holds which devices of it; from what the Snapshot has counted, kept up to date after."""
         if not self._holders:
-            self._holders = [{} for _ in self.free]
-            for job_id, view in self._jobs.items():
-                for node, mask in self.held.get(job_id, view.devices):
-                    self._holders[node][job_id] = mask
+            self._holders = [*(self._counted or list_holders(len(self.free), self._jobs))]
+            for job_id, devices in self.held.items():
+                before = self._jobs[job_id].devices
+                if devices is not before:
+                    hand_over(self._holders, job_id, before, devices)
         return self._holders
 
     def index_of(self, job_id: JobId) -> int:
@@ -128,7 +152,4 @@ class WorkingCopy:
         self.held[job_id] = after
         self.shares[job_id] = share
         if self._holders:
-            for node, _ in before:
-                del self._holders[node][job_id]
-            for node, mask in after:
-                self._holders[node][job_id] = mask
+            hand_over(self._holders, job_id, before, after)

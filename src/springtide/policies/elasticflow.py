@@ -43,7 +43,7 @@ def propose(table: PlanTable, snapshot: Snapshot, caution: Caution) -> Draft:
 
 def list_best_effort(table: PlanTable) -> list[JobView]:
     """The jobs without a deadline that the cluster can hold, by priority, then in arrival order."""
-    views = [view for view in table.roster.best_effort if view.job.curve.shares[0] <= table.devices]
+    views = [view for view in table.roster.best_effort.values() if view.job.curve.shares[0] <= table.devices]
     return sorted(views, key=lambda view: (-view.job.priority, view.job.index))
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from springtide.core.decisions import Answer, Decision, JobView, Offer, Snapshot, Status
+from springtide.core.decisions import Answer, Decision, JobView, Snapshot, Status
 from springtide.core.jobs import JobId
 from springtide.policies.elasticflow import BEST_EFFORT, PROMISED, decline, decline_size, list_best_effort, warm_up
 from springtide.policies.planning import filling
@@ -165,28 +165,17 @@ def keep_waiting(table: PlanTable, draft: Draft, candidate: Candidate, reason: A
     """Let a job wait until its latest start alone; decline it if that has come."""
     view = candidate.view
     if candidate.last_s <= table.now_s:
-        draft.answers[view.job.id] = decline_with_offers(table, view)
+        draft.answers[view.job.id] = refuse(table, draft, view)
         return
     draft.wake_at_s = min(draft.wake_at_s, candidate.last_s)
     if view.status is Status.PENDING:
         draft.answers[view.job.id] = replace(reason, answer_by_s=candidate.last_s)
 
 
-def decline_with_offers(table: PlanTable, view: JobView) -> Answer:
-    """A refusal with what would be accepted: all of the work later, or less of it by the deadline.
-
-    What a job has done while it waited does not count: an offer holds for one that starts anew.
-    """
+def refuse(table: PlanTable, draft: Draft, view: JobView) -> Answer:
+    """A refusal; the offers that go with it are made once it is clear what all others do."""
     row, columns = table.rows[view.job.id], table.columns
     filling.occupy(table.capacity, columns, row, -1)  # its plan, if it has one
-    columns.segment_count[row] = 0
-    columns.work[row], columns.ready[row], columns.share[row] = view.job.work, table.now_s, 0
-    offers = []
-    earliest_s = float(filling.earliest_end(table.capacity, columns, row))
-    if earliest_s < inf:
-        offers.append(Offer(earliest_s, view.job.work))
-    work = float(filling.largest_work(table.capacity, columns, row))
-    if work > 0:
-        offers.append(Offer(view.job.deadline_s, work))
-    columns.share[row], columns.level_count[row] = view.share, 0  # it leaves what it holds, and does not grow
-    return replace(decline(view, table), offers=tuple(offers))
+    columns.segment_count[row] = columns.level_count[row] = 0  # it leaves what it holds, and does not grow
+    draft.refused.append(view)
+    return decline(view, table)

@@ -278,12 +278,14 @@ class ElasticRun(Run):
         """Switch to a worker's context for its part of the step."""
         self.turns.begin_turn(worker)
         self.memory.begin_turn(self.models)
+        self.turn_guard.trial.begin_turn()
         if self.trace is not None:
             self.trace.worker = worker
 
     def end_turn(self, worker: int) -> None:
         """Keep what the worker's turn has made."""
         self.turns.end_turn(worker)
+        self.turn_guard.trial.end_turn()
         self.memory.end_turn(self.models, self.turns.contexts.workers[worker].state)
 
     def end_walk(self) -> None:

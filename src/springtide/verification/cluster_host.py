@@ -50,7 +50,7 @@ class ClusterHost(Host):
 
     def list_there(self) -> list[str]:
         """The hosts that are there, by name."""
-        return [name for name, known in sorted(self.hub.hosts.items()) if known.line is not None]
+        return [name for name, known in sorted(self.hub.hosts.items()) if known.is_here]
 
     def name_devices(self, count: int) -> tuple[str, ...]:
         """So many devices, one after another of each host in turn, so that two processes are on two hosts."""

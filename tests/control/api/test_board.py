@@ -10,10 +10,10 @@ from tests.control.hand_clock import HandClockServer
 
 from springtide.control.api import board, board_routes
 from springtide.control.api.api import Api
-from springtide.control.scheduling.outlooks import has_moved
+from springtide.control.scheduling.expected_ends import has_moved
 from springtide.control.scheduling.submissions import Submission
+from springtide.control.storage.database.store_batches import Batch
 from springtide.control.storage.records import UserRecord
-from springtide.control.storage.store import Batch
 from springtide.core.job_file import check_job
 from springtide.executors.fake import FakeJob
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.control.http_servers import OPTIONS, connect, run_server
 
-from springtide.control.api import bounded_connections, guard
+from springtide.control.api.entrance import bounded_connections, guard
 from springtide.control.server import Server
 
 MOST = 10

@@ -9,9 +9,10 @@ import pytest
 
 from springtide.control.api import documents, job_pages
 from springtide.control.api.job_pages import JobPages
+from springtide.control.storage.database.store_batches import Batch
 from springtide.control.storage.job_snapshot import JobQuery, JobSnapshot
 from springtide.control.storage.records import JobRecord, PlanRecord
-from springtide.control.storage.store import Batch, Store
+from springtide.control.storage.store import Store
 from springtide.core.job_file import JobFile
 from springtide.core.job_states import JobState
 

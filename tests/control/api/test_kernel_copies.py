@@ -4,6 +4,7 @@ import errno
 import http.client
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,10 +15,12 @@ import pytest
 from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.client.client import Client
-from springtide.control.api import bounded_connections
-from springtide.control.api.job_data import byte_ranges
+from springtide.control.api.entrance import bounded_connections
+from springtide.control.api.job_data import byte_ranges, kernel_copies, log_routes
 from springtide.control.server import Server
+from springtide.control.storage.job_logs import RankLog
 from springtide.errors import ServerError
+from springtide.executors.log_files import name_log
 
 SIZE = 30_000_000
 
@@ -99,6 +102,31 @@ def test_a_file_that_has_become_shorter_ends_the_answer_early(
     with pytest.raises(ServerError, match=r"1000 bytes early|reset"):
         client.send("GET", path)
     assert client.jobs(all=True)
+
+
+def test_a_disk_that_hangs_under_a_download_keeps_no_server_from_ending(
+    server: Server, client: Client, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python waits at its end for every thread that is not a daemon, however long its read takes."""
+    reading: dict[str, bool] = {}
+    copy, read = kernel_copies.copy_some, log_routes.read_pieces
+
+    def note_copy(*given: int) -> int:
+        reading["file"] = threading.current_thread().daemon
+        return copy(*given)
+
+    def note_read(log: RankLog, begin: int, end: int) -> Iterator[bytes]:
+        reading["log"] = threading.current_thread().daemon
+        yield from read(log, begin, end)
+
+    monkeypatch.setattr(kernel_copies, "copy_some", note_copy)
+    monkeypatch.setattr(log_routes, "read_pieces", note_read)
+    assert len(client.send("GET", path).content) == SIZE
+    logs = server.settings.state_dir.logs(path.split("/")[4])
+    logs.mkdir(parents=True, exist_ok=True)
+    (logs / name_log(0)).write_text("hello\n")
+    assert client.send("GET", f"{path.partition('/files')[0]}/logs/text").content == b"hello\n"
+    assert reading == {"file": True, "log": True}
 
 
 def test_who_hangs_up_or_takes_nothing_leaves_nothing_open(

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from springtide.control.api.platform.prometheus import write_metrics
-from springtide.control.scheduling.inventory import make_inventory
+from springtide.control.scheduling.machines.inventory import make_inventory
+from springtide.control.storage.database.store_batches import Batch
 from springtide.control.storage.records import Condition, JobRecord, OfferRecord
-from springtide.control.storage.store import Batch, Store
+from springtide.control.storage.store import Store
 from springtide.core.job_file import JobFile
 from springtide.core.job_states import JobState
 

@@ -22,7 +22,7 @@ from tests.control.http_servers import OPTIONS, connect, run_server, write_proje
 from springtide.client.client import Client
 from springtide.client.job_folders import load_job
 from springtide.client.log_streams import LogChoice, LogKind
-from springtide.control.api.guard import WRITING, is_own_origin
+from springtide.control.api.entrance.guard import WRITING, is_own_origin
 from springtide.control.server import Server
 from springtide.control.storage.job_logs import read_log
 from springtide.control.storage.state_dir import StateDir

@@ -9,8 +9,8 @@ import pytest
 from tests.control.http_servers import connect, run_server
 
 from springtide.client.client import Client
+from springtide.control.api.entrance.sessions import Sessions
 from springtide.control.api.platform import user_routes
-from springtide.control.api.sessions import Sessions
 from springtide.control.server import Server
 from springtide.errors import InputError, SpringtideError
 

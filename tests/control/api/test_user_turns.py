@@ -12,6 +12,7 @@ import tarfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,11 +23,13 @@ from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.client.client import Client
 from springtide.client.job_folders import load_job
-from springtide.control.api import api, change_routes, guard
+from springtide.control.api import api, change_routes
+from springtide.control.api.entrance import guard
+from springtide.control.api.entrance.refusals import Refused
 from springtide.control.api.job_data import user_turns
 from springtide.control.api.job_data.daemon_threads import DaemonThreads
 from springtide.control.server import Server
-from springtide.control.storage import archives
+from springtide.control.storage import archives, job_outputs
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
 
 TAR = {"Content-Type": "application/x-tar"}
@@ -110,7 +113,7 @@ def test_more_uploads_of_one_user_than_may_be_wait_and_are_refused(
 
 def test_nobody_is_slow_while_they_wait_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [100.0]
-    monkeypatch.setattr("springtide.control.api.guard.time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr("springtide.control.api.entrance.guard.time", SimpleNamespace(monotonic=lambda: now_s[0]))
 
     async def receive() -> dict[str, Any]:
         await asyncio.sleep(0.05)
@@ -124,7 +127,7 @@ def test_nobody_is_slow_while_they_wait_for_their_turn(monkeypatch: pytest.Monke
 
     assert asyncio.run(look())["body"] == b"ab"
     now_s[0] += 2 * guard.BODY_S
-    with pytest.raises(guard.Refused, match="too slowly"):
+    with pytest.raises(Refused, match="too slowly"):
         asyncio.run(look())
 
 
@@ -298,6 +301,36 @@ def test_a_folder_that_does_not_tell_lets_no_job_begin_anew(
         reply = client.http.post(path)
         assert reply.status_code == status and "nothing was done" in reply.json()["error"]["sentence"]
         assert {str(record.state) for record in server.store.list_jobs()} == {"cancelled"}
+
+
+def test_files_that_never_answer_leave_the_server_to_everybody_else(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also to whoever asks whether it lives: one that is taken for dead is killed, with the answers to everybody."""
+    go_on, asked = threading.Event(), threading.Semaphore(0)
+
+    def hang(*_: object) -> job_outputs.KeptFiles:
+        asked.release()
+        go_on.wait(60)
+        return job_outputs.KeptFiles((), more=False)
+
+    monkeypatch.setattr(job_outputs, "list_kept", hang)
+    token = server.settings.state_dir.token.read_text().strip()
+    ask = partial(httpx.get, headers={"Authorization": f"Bearer {token}"})
+    with connect(server) as client:
+        job = f"{server.url}/api/v1/jobs/{client.submit(write_project(tmp_path / 'project'), wait=False).id}"
+    threads = [threading.Thread(target=ask, args=(f"{job}/files",), kwargs={"timeout": 60}) for _ in range(50)]
+    for thread in threads:
+        thread.start()
+    try:
+        while asked.acquire(timeout=2):
+            continue
+        assert ask(f"{server.url}/healthz", timeout=20).status_code == 200
+        assert ask(job, timeout=20).status_code == 200
+    finally:
+        go_on.set()
+        for thread in threads:
+            thread.join()
 
 
 def test_a_disk_that_hangs_under_an_upload_keeps_no_server_from_ending(

@@ -22,8 +22,8 @@ from tests.control.notices.hooks import serve_web, wait_for
 from springtide.control.notices import notice_deliveries, notifier
 from springtide.control.notices.notice_decisions import AT_ONCE, OF_EACH, choose_next
 from springtide.control.notices.notice_deliveries import run_command
+from springtide.control.storage.database.store_batches import Batch
 from springtide.control.storage.records import NoticeRecord
-from springtide.control.storage.store import Batch
 from springtide.core.job_file_parts.job_sections import Notice
 
 BAD_ADDRESS = "http://10.0.0.256/hook"

@@ -12,8 +12,8 @@ from tests.control.hand_clock import HandClockServer
 from tests.control.scheduling.test_quarantine import RUN, SCRIPTS, run_two
 
 from springtide.control.scheduling.submissions import Submission, name_keyed
+from springtide.control.storage.database.store_batches import Batch
 from springtide.control.storage.records import JobRecord
-from springtide.control.storage.store import Batch
 from springtide.core.job_file import check_job
 from springtide.core.job_states import JobState
 from springtide.errors import UnavailableError

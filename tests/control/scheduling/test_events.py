@@ -11,7 +11,7 @@ from springtide.control.storage.staging import Effects
 from springtide.core.jobs import JobId
 from springtide.executors import wire
 from springtide.executors.local.event_answers import read_events
-from springtide.executors.protocol import Finished, Lagging, Progressed, Resized, Started, Stopped
+from springtide.executors.protocol import Checkpointed, Finished, Lagging, Progressed, Resized, Started, Stopped
 
 BOOTED_S = 5000.0
 
@@ -162,6 +162,30 @@ def test_steps_that_a_stop_has_lost_are_told(hand_server: HandClockServer, holds
     hand_server.reconciler.event_handler.handle(begun)
     hand_server.reconciler.commit()
     assert hand_server.job(job.id).lost_steps == 12, "they are done twice, and counted once"
+
+
+def test_a_stop_that_is_told_twice_counts_once(hand_server: HandClockServer) -> None:
+    job = hand_server.submit()
+    hand_server.pass_s(10.0)
+    generation = hand_server.job(job.id).generation
+    stopped = Stopped(job=job.id, generation=generation, step=7, reason="lease", clean=False, lost=12)
+    hand_server.reconciler.event_handler.handle(stopped)
+    hand_server.reconciler.commit()
+    hand_server.restart()
+    hand_server.reconciler.event_handler.handle(stopped)
+    hand_server.reconciler.commit()
+    told = [one for one in hand_server.store.events(job.id) if one.kind == "stopped"]
+    assert (hand_server.job(job.id).lost_steps, len(told)) == (12, 1)
+
+
+def test_a_stop_of_what_did_not_run_says_nothing_of_what_is_saved(hand_server: HandClockServer) -> None:
+    job = hand_server.submit()
+    hand_server.pass_s(10.0)
+    staging, handler = hand_server.reconciler.context.staging, hand_server.reconciler.event_handler
+    generation = staging.jobs[job.id].generation
+    handler.handle(Checkpointed(job=job.id, generation=generation, step=91))
+    handler.handle(Stopped(job=job.id, generation=generation, step=0, reason="the job was not running", clean=False))
+    assert staging.jobs[job.id].step == 91
 
 
 def test_steps_that_a_stop_has_lost_are_work_again_before_the_next_start(hand_server: HandClockServer) -> None:

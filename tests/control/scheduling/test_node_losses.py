@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from tests.control.hand_clock import POLICY, HandClockServer
 
-from springtide.control.scheduling import nodes
+from springtide.control.scheduling.machines import node_drains, nodes
 from springtide.control.scheduling.server_context import ServerOptions
-from springtide.control.storage.store import Batch
+from springtide.control.storage.database.store_batches import Batch
 from springtide.core.job_states import JobState
 from springtide.executors.fake import FakeJob
 from springtide.executors.protocol import NodeForgotten, NodeJoined, NodeLeaving, NodeLost, Stopped
@@ -32,7 +32,7 @@ def held(hand_server: HandClockServer) -> set[str]:
 
 
 def node_states(hand_server: HandClockServer) -> dict[str, str]:
-    return nodes.describe_nodes(hand_server.reconciler.inventory, hand_server.store.fact(nodes.FACT))
+    return node_drains.describe_nodes(hand_server.reconciler.inventory, hand_server.store.fact(node_drains.FACT))
 
 
 def test_a_job_on_the_node_starts_again_elsewhere_from_its_last_checkpoint(hand_server: HandClockServer) -> None:
@@ -171,7 +171,7 @@ def test_a_node_that_an_admin_drained_stays_drained_when_it_comes_back(hand_serv
     hand_server.pass_s(5)
     lose(hand_server)
     join(hand_server, "node-1", GONE)
-    assert nodes.read_drains(hand_server.store.fact(nodes.FACT))["node-1"].by_hand
+    assert node_drains.read_drains(hand_server.store.fact(node_drains.FACT))["node-1"].by_hand
     assert "node-1" in hand_server.reconciler.inventory.drained
 
 
@@ -413,7 +413,7 @@ def test_a_node_that_was_lost_long_ago_is_in_no_list_any_more_and_new_when_it_co
     lose(hand_server)
     hand_server.pass_s(20)
     forget(hand_server)
-    assert node_states(hand_server) == {"node-0": "ready"} and hand_server.store.fact(nodes.FACT) == {}
+    assert node_states(hand_server) == {"node-0": "ready"} and hand_server.store.fact(node_drains.FACT) == {}
     assert hand_server.job(job).state is JobState.RUNNING and held(hand_server) == {"cpu:0", "cpu:1"}
     hand_server.executor.emit(NodeJoined(job="", generation=0, node="node-1", device_type="cpu", devices=GONE))
     hand_server.pass_s(20)
@@ -421,10 +421,10 @@ def test_a_node_that_was_lost_long_ago_is_in_no_list_any_more_and_new_when_it_co
 
 
 def test_what_is_known_of_lost_nodes_goes_when_the_executor_does_not_know_them(hand_server: HandClockServer) -> None:
-    lost = {node: nodes.Drain(node, 1.0, 1.0, lost=True, by_hand=node == "pod-2") for node in ("pod-1", "pod-2")}
-    hand_server.store.write(Batch(facts={nodes.FACT: nodes.write_drains(lost)}))
+    lost = {node: node_drains.Drain(node, 1.0, 1.0, lost=True, by_hand=node == "pod-2") for node in ("pod-1", "pod-2")}
+    hand_server.store.write(Batch(facts={node_drains.FACT: node_drains.write_drains(lost)}))
     hand_server.restart()
-    assert set(hand_server.store.fact(nodes.FACT)) == {"pod-2"}, "an admin's word holds"
+    assert set(hand_server.store.fact(node_drains.FACT)) == {"pod-2"}, "an admin's word holds"
     hand_server.executor.emit(
         NodeJoined(job="", generation=0, node="pod-2", device_type="cpu", devices=("pod-2/cpu:0",))
     )
@@ -450,7 +450,7 @@ def test_a_forgotten_node_that_an_admin_takes_back_is_no_room_for_jobs(
         hand_server.restart()
     hand_server.operations.undrain("node-1")
     hand_server.pass_s(1)
-    assert node_states(hand_server) == {"node-0": "ready"} and hand_server.store.fact(nodes.FACT) == {}
+    assert node_states(hand_server) == {"node-0": "ready"} and hand_server.store.fact(node_drains.FACT) == {}
     job = hand_server.submit(run="python train.py long", devices="1..4").id
     hand_server.pass_s(20)
     assert held(hand_server) == {"cpu:0", "cpu:1"} and hand_server.job(job).state is JobState.RUNNING

@@ -22,7 +22,7 @@ from springtide.core.job_states import JobState
 from springtide.executors.fake import RealTimeFake
 from springtide.executors.local import executor as local_executor
 from springtide.executors.local.executor import LocalExecutor
-from springtide.executors.local.paths import PLACE
+from springtide.executors.local.paths import AGENT_NOTES
 from springtide.executors.protocol import Event
 
 
@@ -153,7 +153,7 @@ def test_others_are_answered_while_the_agent_is_stopped_unseen(tmp_path: Path, m
     monkeypatch.setattr(local_executor, "read_peer_pid", lambda line: None)
     with run_local(tmp_path) as server:
         home = server.settings.state_dir.root
-        agent = psutil.Process(json.loads((home / PLACE).read_text())["pid"])
+        agent = psutil.Process(json.loads((home / AGENT_NOTES).read_text())["pid"])
         with Client(server.url, None, home) as client:
             project = write_project(tmp_path / "project", elastic=False, devices=1)
             agent.suspend()

@@ -7,7 +7,7 @@ import pytest
 from tests.control.hand_clock import POLICY, HandClockServer
 
 from springtide.control.api.reports.chances import judge_promise
-from springtide.control.scheduling.inventory import make_inventory
+from springtide.control.scheduling.machines.inventory import make_inventory
 from springtide.control.scheduling.server_context import ServerOptions
 from springtide.core.job_states import JobState
 from springtide.core.moments import tell_moments
@@ -169,3 +169,16 @@ def test_one_slow_machine_of_many_slows_only_jobs_that_would_come_there() -> Non
     assert drained.find_slowdown("cpu", 64) == 1.0, "a machine that takes no work slows nobody"
     all_slow = replace(many, slowdowns={f"cpu:{number}": 1.5 for number in range(100)})
     assert all_slow.find_slowdown("cpu", 1) == 1.5
+
+
+def test_a_promise_is_in_danger_as_soon_as_its_job_is_kept_on_one_of_its_devices(hand_server: HandClockServer) -> None:
+    """Its executor leaves the others idle, whose hosts it cannot reach; its end was predicted as if it used all."""
+    job = hand_server.submit(run="python train.py long", deadline="6m").id
+    hand_server.pass_s(30)
+    assert len(hand_server.job(job).devices) == 2
+    hand_server.executor.runs[job].devices = ("cpu:0",)
+    hand_server.pass_s(40)
+    record, now_s = hand_server.job(job), hand_server.reconciler.context.clock.now_s()
+    told = next(event for event in hand_server.store.events(job) if event.kind == "at_risk")
+    assert len(record.devices) == 2 and record.condition("at_risk") is not None
+    assert told.data["predicted_s"] - now_s == pytest.approx((4000 - record.step) / 10.0, rel=0.1)

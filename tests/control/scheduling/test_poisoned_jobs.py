@@ -10,10 +10,11 @@ from sqlalchemy.exc import OperationalError
 from tests.control.hand_clock import HandClockServer
 from tests.control.scheduling.test_quarantine import RUN, SCRIPTS, run_two
 
-from springtide.control.scheduling import nodes, transitions
+from springtide.control.scheduling import transitions
 from springtide.control.scheduling.loop import timers
+from springtide.control.scheduling.machines import node_drains
 from springtide.control.scheduling.submissions import Submission
-from springtide.control.storage.store import Batch
+from springtide.control.storage.database.store_batches import Batch
 from springtide.core.job_file import check_job
 from springtide.core.job_states import JobState
 from springtide.errors import InputError
@@ -79,8 +80,8 @@ def test_a_job_that_cannot_leave_a_node_costs_no_other(tmp_path: Path, monkeypat
     inventory = server.reconciler.inventory
     first = inventory.nodes[0]
     bad, good = [one for one in jobs if set(server.job(one).devices) & set(inventory.names_of(first))]
-    poison(monkeypatch, nodes, "force_to_leave", lambda _staging, _world, _dir, _one, job_id: job_id == bad)
-    monkeypatch.setattr(nodes, "follow_event", lambda *_: None)  # neither is seen to leave
+    poison(monkeypatch, node_drains, "force_to_leave", lambda _staging, _world, _dir, _one, job_id: job_id == bad)
+    monkeypatch.setattr(node_drains, "follow_event", lambda *_: None)  # neither is seen to leave
     server.reconciler.call(lambda: server.operations.drain(first, 2.0))
     server.pass_s(12.0)
     assert is_held(server, bad, "drains")

@@ -13,7 +13,7 @@ from tests.control.scheduling.test_reconciler import check_consistency
 
 from springtide.control.api.explanations import explain
 from springtide.control.api.platform.prometheus import write_metrics
-from springtide.control.scheduling import transitions
+from springtide.control.scheduling import job_changes
 from springtide.control.scheduling.loop.alarms import RETRY_S
 from springtide.control.scheduling.reconciler import FAILURES
 from springtide.control.scheduling.server_context import ServerOptions
@@ -329,13 +329,13 @@ def test_a_newcomer_with_which_no_decision_can_be_stored_is_held(
 ) -> None:
     server = hand_server
     run_known(server)
-    real = transitions.answer_job
+    real = job_changes.answer_job
 
     def answer(staging: Staging, job: Job, *told: Any) -> Effects:
         effects = real(staging, job, *told)
         return replace(effects, record=replace(effects.record, step=10**30)) if job.id in POISON else effects
 
-    monkeypatch.setattr(transitions, "answer_job", answer)
+    monkeypatch.setattr(job_changes, "answer_job", answer)
     POISON.clear()
     bad = submit_poison(server)
     good = server.submit(run="python train.py long").id

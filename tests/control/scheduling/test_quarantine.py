@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError
 from tests.control.hand_clock import HandClockServer
 
 from springtide.control.scheduling.submissions import Submission
-from springtide.control.storage.store import Batch
+from springtide.control.storage.database.store_batches import Batch
 from springtide.core.decisions import Decision, Snapshot
 from springtide.core.job_file import check_job
 from springtide.core.job_states import JobState

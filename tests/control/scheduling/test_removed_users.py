@@ -13,8 +13,8 @@ from tests.control.http_servers import connect, run_server, write_project
 from springtide.client.job_folders import load_job
 from springtide.control.api import change_routes
 from springtide.control.scheduling.submissions import Submission
+from springtide.control.storage.database.store_batches import Batch
 from springtide.control.storage.records import JobRecord, UserRecord
-from springtide.control.storage.store import Batch
 from springtide.core.job_file import check_job
 from springtide.core.job_states import JobState
 from springtide.errors import RemovedUserError, UnknownOwnerError

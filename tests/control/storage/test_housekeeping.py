@@ -10,12 +10,13 @@ from threading import Event
 import pytest
 
 from springtide.control.storage import housekeeping
+from springtide.control.storage.database.store_batches import Batch
 from springtide.control.storage.database.tables import JOBS
 from springtide.control.storage.housekeeping import DAY_S, collect, list_garbage, list_orphans, list_usage, remove_all
 from springtide.control.storage.job_manifests import JobManifest, write_manifest
 from springtide.control.storage.records import JobRecord
 from springtide.control.storage.state_dir import StateDir
-from springtide.control.storage.store import Batch, Store
+from springtide.control.storage.store import Store
 from springtide.core.job_file import JobFile
 from springtide.core.job_states import JobState
 

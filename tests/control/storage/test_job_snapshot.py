@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from springtide.control.storage.database.store_batches import Batch
 from springtide.control.storage.job_snapshot import JobQuery, JobSnapshot
 from springtide.control.storage.records import JobRecord
-from springtide.control.storage.store import Batch, Store
+from springtide.control.storage.store import Store
 from springtide.core.job_file import JobFile
 from springtide.core.job_states import ACTIVE, JobState
 

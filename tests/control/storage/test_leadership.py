@@ -9,9 +9,10 @@ from sqlalchemy import text
 
 from springtide.control.storage.database.connections import SHORT_SILENCE
 from springtide.control.storage.database.databases import find_address, is_unavailable, open_engine
+from springtide.control.storage.database.store_batches import Batch
 from springtide.control.storage.leadership import LEASE_S, POLL_S, RENEW_S, Leadership, LostLeadError
 from springtide.control.storage.records import UserRecord
-from springtide.control.storage.store import Batch, Store
+from springtide.control.storage.store import Store
 from springtide.errors import InputError, StateError
 
 

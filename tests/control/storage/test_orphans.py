@@ -17,10 +17,11 @@ from springtide.control.storage import store_opening
 from springtide.control.storage.database import database_checks
 from springtide.control.storage.database.database_checks import UnusableDatabaseError, check_database
 from springtide.control.storage.database.database_migrations import back_up
+from springtide.control.storage.database.store_batches import Batch
 from springtide.control.storage.job_manifests import NAME, read_manifest
 from springtide.control.storage.orphans import adopt, find_orphans
 from springtide.control.storage.state_dir import StateDir
-from springtide.control.storage.store import Batch, Store
+from springtide.control.storage.store import Store
 from springtide.control.storage.store_opening import DatabasePlace, find_place, insist, open_store
 from springtide.core.job_states import JobState
 from springtide.errors import StateError

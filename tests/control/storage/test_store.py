@@ -7,6 +7,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 from springtide.control.storage.database.database_migrations import STEPS, VERSION, back_up, know_daily_use, migrate
+from springtide.control.storage.database.store_batches import Batch
 from springtide.control.storage.records import (
     ArrayPlace,
     AwaitedJob,
@@ -19,7 +20,7 @@ from springtide.control.storage.records import (
     SpeedRecord,
     UserRecord,
 )
-from springtide.control.storage.store import Batch, Store
+from springtide.control.storage.store import Store
 from springtide.core.dependencies import AfterEnd
 from springtide.core.job_file import JobFile
 from springtide.core.job_states import JobState

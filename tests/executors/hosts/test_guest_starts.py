@@ -56,7 +56,7 @@ def test_that_a_process_cannot_be_started_is_told_and_not_taken_back(
     agent.settings = HostSettings(tmp_path, "h1", state_dir=tmp_path)
     agent.disk, agent.starts, agent.leaving = None, {}, ""
     agent.memory = SimpleNamespace(open=lambda order, now_s: {})  # type: ignore[assignment]
-    agent.lines = SimpleNamespace(send=sent.append, is_crowded=False)  # type: ignore[assignment]
+    agent.connection = SimpleNamespace(send=sent.append, is_crowded=False)  # type: ignore[assignment]
     place: Any = SimpleNamespace(open_with=lambda job, spec, private: BrokenProcesses(error))
     agent.place = place
     agent.obey(OpenStart("open", "s", "job", make_spec(tmp_path, Behaviour()), {}))

@@ -10,7 +10,7 @@ from tests.executors.hosts.loopback_cluster import LoopbackCluster
 
 from springtide.client.packing import pack
 from springtide.control.clock import SystemClocks
-from springtide.control.scheduling.inventory import name_inventory
+from springtide.control.scheduling.machines.inventory import name_inventory
 from springtide.control.scheduling.operations import Operations
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.server_context import ServerOptions

@@ -5,6 +5,7 @@ import os
 import secrets
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from springtide.executors.hosts.host_messages import Challenge, ServerIntroducti
 from springtide.executors.hosts.lead_address import KEY, read_key, read_lead, write_lead
 from springtide.executors.hosts.lead_dialer import dial_as_server, receive, send
 from springtide.executors.hosts.lead_executor import LeadExecutor
-from springtide.executors.local.json_lines import listen
+from springtide.executors.local.connections import listen
 from springtide.executors.local.paths import SOCKET
 from springtide.executors.protocol import Faulted, Finished
 
@@ -92,11 +93,13 @@ def test_who_knows_the_token_of_hosts_only_is_no_server(cluster: LoopbackCluster
     with pytest.raises(OSError, match="does not know the key of this home"):
         dial_as_server(lead, lead.token, 5.0)
     with socket.create_connection((lead.host, lead.port), timeout=5.0) as line:
-        challenge = receive(line)
+        challenge = receive(line, time.monotonic() + 5)
         assert isinstance(challenge, Challenge)
         nonce = secrets.token_hex(16)
         send(line, ServerIntroduction("server", nonce, prove(key, "server", "of another line", nonce)))
         line.sendall(b'{"do": "hello"}\n')
-        assert "pid" not in str(receive(line)), "a proof that was heard elsewhere is worth nothing here"
+        assert "pid" not in str(receive(line, time.monotonic() + 5)), (
+            "a proof that was heard elsewhere is worth nothing here"
+        )
     dial_as_server(lead, key, 5.0).close()
     cluster.executor.hello()

@@ -68,14 +68,14 @@ def test_code_that_is_not_there_or_damaged_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lead").mkdir()
     (tmp_path / "lead" / order.code).write_bytes(b"something else")
     disk.take(lead.read(order.code, 0))
-    with pytest.raises(ExecutorError, match="the line to the lead is damaged"):
+    with pytest.raises(ExecutorError, match="the connection to the lead is damaged"):
         disk.take(lead.read(order.code, 14))
     assert [one.order for one in disk.give_up(order.code)] == [order] and not disk.has_code(order)
 
 
 def test_paths_are_the_hosts_and_variables_follow(tmp_path: Path) -> None:
     disk = OwnDisk(tmp_path, lambda want: None)
-    placed = disk.place(OpenStart("open", "one", "job", SPEC, {}, "a" * 64)).spec
+    placed = disk.rehome(OpenStart("open", "one", "job", SPEC, {}, "a" * 64)).spec
     paths = (placed.folder, placed.output_dir, placed.log_dir, placed.checkpoint.dir)
     assert all(path.startswith(str(tmp_path)) for path in paths) and placed.checkpoint.url == SPEC.checkpoint.url
     assert find_variables(placed)["SPRINGTIDE_CHECKPOINT_DIR"] == placed.checkpoint.dir
@@ -93,7 +93,7 @@ def test_a_host_that_does_not_see_the_home_is_told_no_path_of_it(tmp_path: Path)
     assert "/there" not in json.dumps([write(opened), write(spawned)])
     assert drop_folders(variables)["SPRINGTIDE_STORE"] == "10.0.0.5:1"
     assert drop_paths(spec).checkpoint.url == spec.checkpoint.url
-    placed = OwnDisk(tmp_path, lambda want: None).place(opened)
+    placed = OwnDisk(tmp_path, lambda want: None).rehome(opened)
     assert set(find_variables(placed.spec)) <= set(FOLDERS)
 
 
@@ -137,7 +137,7 @@ def test_names_of_files_on_the_servers_disk_are_not_told_to_hosts_with_one_of_th
     monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
     monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/here/token")
     disk = OwnDisk(tmp_path, lambda want: None)
-    placed = disk.place(OpenStart("open", "one", "job", SPEC, told, "a" * 64))
+    placed = disk.rehome(OpenStart("open", "one", "job", SPEC, told, "a" * 64))
     assert placed.private == {"AWS_REGION": "r", "AWS_WEB_IDENTITY_TOKEN_FILE": "/here/token"}
     own = {"GOOGLE_APPLICATION_CREDENTIALS": "key.json"}
     assert read_portable(replace(SPEC, env=own), {**environ, **own}) == told, "the job's own go with its spec"

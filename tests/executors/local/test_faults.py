@@ -12,8 +12,10 @@ import pytest
 from benchmarks.arenas import SCRIPT
 from tests.executors.local.agents import BOTH, RecordedAgent, start_agent
 
+from springtide.executors.local.daemon import is_alive
 from springtide.executors.local.jobs.attempt import AttemptOptions
 from springtide.executors.local.jobs.hangs import Patience
+from springtide.executors.local.paths import LOCK
 from springtide.executors.log_files import FILE_BYTES, FILES
 from springtide.executors.protocol import (
     Checkpointed,
@@ -40,6 +42,20 @@ def check_bits(recorded: RecordedAgent, job: str) -> None:
     assert recorded.wait_for_end(job, Finished).step == 60
     assert len(recorded.of(job, Finished)) == 1
     assert recorded.hash_weights(job) == recorded.undisturbed(*STEPS)
+
+
+def test_an_agent_that_finds_another_in_its_place_ends(tmp_path: Path) -> None:
+    """Its lock was removed, or storage keeps none: both ran every job, and each replaced the journal of the other."""
+    recorded = start_agent(tmp_path, warm=False)
+    first = psutil.Process(recorded.executor.hello()["pid"])
+    try:
+        (recorded.executor.state_dir / LOCK).unlink()
+        recorded.executor.close()
+        recorded.executor.start()
+        recorded.wait_for(lambda: not is_alive(first.pid), "the end of the agent that was replaced")
+        assert recorded.executor.hello()["pid"] != first.pid
+    finally:
+        recorded.executor.shutdown()
 
 
 def start_pair(recorded: RecordedAgent) -> str:

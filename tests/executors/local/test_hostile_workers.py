@@ -12,10 +12,10 @@ from tests.executors.local.agents import BOTH, RecordedAgent, start_agent
 
 from springtide.errors import ExecutorError
 from springtide.executors.local import executor as local_executor
+from springtide.executors.local.connections import connect
 from springtide.executors.local.executor import SilentAgentError
 from springtide.executors.local.jobs.attempt import AttemptOptions
 from springtide.executors.local.jobs.hangs import Patience
-from springtide.executors.local.json_lines import connect
 from springtide.executors.local.paths import SOCKET
 from springtide.executors.local.processes.cgroups import GroupLimits, open_groups
 from springtide.executors.local.processes.fork_servers import ForkBudget
@@ -190,7 +190,7 @@ def test_a_stopped_agent_is_seen_at_once(tmp_path: Path, monkeypatch: pytest.Mon
         with pytest.raises(TimeoutError), lines:  # until its queue is full
             while True:
                 lines.enter_context(connect(agent.executor.state_dir / SOCKET, 0.1))
-        with pytest.raises(SilentAgentError, match="takes no more lines"):
+        with pytest.raises(SilentAgentError, match="takes no more connections"):
             agent.executor.running()
         with pytest.raises(SilentAgentError, match="was not ended"):
             agent.executor.shutdown()

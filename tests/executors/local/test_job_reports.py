@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
-from springtide.executors.local.jobs.job_reports import JobReports
+from springtide.executors.local.jobs.job_reports import LEFT_S, JobReports
 from springtide.executors.local.jobs.progress import AttemptProgress
 from springtide.executors.local.jobs.runner import JobRunner
 from springtide.executors.local.journal import AssignedJob
+from springtide.executors.local.processes.worker_processes import WorkerProcess
 from springtide.executors.protocol import Cancel, CheckpointPolicy, JobSpec, Lagging, Start, Stopped
 
 SPEC = JobSpec(("python", "train.py"), "", CheckpointPolicy(""), "", "")
@@ -78,15 +79,30 @@ def test_a_folder_that_does_not_answer_is_no_lost_work(
     assert (told.step, told.clean, told.lost) == expected
 
 
+def test_processes_that_were_killed_and_do_not_end_are_told_once() -> None:
+    """The job waits for them for ever, and must: nobody said so, it was `recovering`."""
+    told: list[Any] = []
+    reports = JobReports(SimpleNamespace(emit=told.append), lambda: {"job": "job", "generation": 2})  # type: ignore[arg-type]
+    left = [WorkerProcess("p0", "h1/cpu:0")]
+    attempt: Any = SimpleNamespace(overdue_s=None, processes=SimpleNamespace(alive=lambda: left))
+    for now_s in (100.0, 100.0 + LEFT_S / 2):
+        reports.report_left(attempt, now_s)
+    assert told == []
+    for now_s in (100.0 + LEFT_S, 100.0 + 2 * LEFT_S):
+        reports.report_left(attempt, now_s)
+    (warned,) = told
+    assert "process p0 on h1/cpu:0 was killed 30 s ago and has not ended" in warned.reason
+
+
 def test_that_nobody_lags_any_more_is_told_whatever_else_was_said() -> None:
     told: list[Any] = []
     reports = JobReports(SimpleNamespace(emit=told.append), lambda: {"job": "job", "generation": 2})  # type: ignore[arg-type]
     over = Lagging(job="job", generation=2, device="", factor=1.0)
-    reports.tell_lagging(over)
+    reports.report_lagging(over)
     assert told == [], "nothing was reported that it would take back"
-    reports.tell_lagging(replace(over, device="cpu:1", factor=3.0))
+    reports.report_lagging(replace(over, device="cpu:1", factor=3.0))
     for number in range(300):
         reports.warn(str(number))
-    reports.tell_lagging(over)
-    reports.tell_lagging(over)
+    reports.report_lagging(over)
+    reports.report_lagging(over)
     assert told.count(over) == 1 and told[-1] == over

@@ -1,6 +1,8 @@
 """The agent's memory survives any cut, and its logs never grow without bound."""
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from springtide.control.storage.job_logs import pick_entries
 from springtide.executors.delivery import Freshness
+from springtide.executors.local import journal as journals
 from springtide.executors.local.jobs.worker_logs import KEPT_STEPS, JobLogs, MetricSeries, Pipe, RotatingLog, read_tail
 from springtide.executors.local.journal import Journal
 from springtide.executors.protocol import (
@@ -120,6 +123,49 @@ def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
     again = Journal(tmp_path / "j")
     assert [event.kind for event in again.outbox.waiting] == ["finished"]
     journal.close()
+    again.close()
+
+
+def test_what_the_disk_refused_once_is_not_believed_to_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel says once that pages were lost, and calls the file clean from then on."""
+    journal, refused = Journal(tmp_path / "j"), [OSError(errno.EIO, "Input/output error")]
+    real, synced = os.fsync, list[int]()
+
+    def sync(handle: int) -> None:
+        if refused:
+            raise refused.pop()
+        synced.append(os.fstat(handle).st_ino)
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    lost = journal.path.stat().st_ino
+    journal.add_event(make("finish", "a", 1), 0.0)  # type: ignore[arg-type]
+    assert not journal.sync() and "Input/output error" in journal.failure
+    assert journal.sync() and not journal.failure
+    assert journal.path.stat().st_ino in synced and journal.path.stat().st_ino != lost
+    again = Journal(tmp_path / "j")
+    assert [event.kind for event in again.outbox.waiting] == ["finished"]
+    journal.close()
+    again.close()
+
+
+def test_a_job_that_goes_on_is_not_forgotten_for_those_that_came_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was sent twice would count as new, and take the job back to devices that it has left."""
+    monkeypatch.setattr(journals, "GENERATIONS_LIMIT", 3)
+    journal = Journal(tmp_path / "j")
+    journal.accept(make("start", "long", 1))  # type: ignore[arg-type]
+    for number in range(5):
+        journal.accept(make("start", f"short-{number}", 1))  # type: ignore[arg-type]
+        resize = make("resize", "long", number + 2)
+        journal.accept(resize)  # type: ignore[arg-type]
+    journal.close()
+    Journal(tmp_path / "j").close()  # it is written anew, without what is too much
+    again = Journal(tmp_path / "j")
+    assert again.accept(resize) is Freshness.REPEATED  # type: ignore[arg-type]
     again.close()
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import DataLoaderConfiguration
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -30,7 +31,11 @@ class Total:
 
 asked = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
 run = springtide.init(logical_workers=4)
-accelerator = ElasticAccelerator(cpu=True, gradient_accumulation_steps=asked.get("accumulate", 1))
+accelerator = ElasticAccelerator(
+    cpu=True,
+    gradient_accumulation_steps=asked.get("accumulate", 1),
+    dataloader_config=DataLoaderConfiguration(use_seedable_sampler=asked.get("seedable", False)),
+)
 torch.manual_seed(1)
 memory = Total()
 accelerator.register_for_checkpointing(memory)

@@ -1,5 +1,8 @@
-"""A loop with Fabric over two tiny models, with samplers of its own."""
+"""A loop with Fabric over two tiny models, with samplers of its own and the options that a test asks for."""
 
+import contextlib
+import json
+import sys
 import warnings
 
 import torch
@@ -8,11 +11,14 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
 import springtide
-import springtide.integrations.lightning
+from springtide.integrations.lightning import make_fabric_strategy
 
 warnings.simplefilter("ignore")
+asked = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
 springtide.init(logical_workers=4)
-fabric = Fabric(accelerator="cpu", devices=4, strategy="springtide")
+accumulate = asked.get("accumulate", 1)
+strategy = make_fabric_strategy(accumulate=accumulate) if accumulate > 1 else "springtide"
+fabric = Fabric(accelerator="cpu", devices=4, strategy=strategy)
 fabric.launch()
 torch.manual_seed(1)
 model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Dropout(0.2), torch.nn.Linear(32, 4))
@@ -31,8 +37,13 @@ for epoch in fabric.strategy.walk_epochs(2):
             if step.index == 1:
                 fabric.barrier()
                 assert sum(len(places) for _, places in held) in (1, 3)
-            loss = cross_entropy(model(inputs) + other(inputs), targets)
-            fabric.backward(loss * (1 + fabric.global_rank % 2))  # a rank's own
+            # Of one of the two models the gradients are held back, those of the other are reduced in every backward.
+            with fabric.no_backward_sync(model, enabled=step.has_more) if accumulate > 1 else contextlib.nullcontext():
+                loss = cross_entropy(model(inputs) + other(inputs), targets)
+                fabric.backward(loss * (1 + fabric.global_rank % 2))  # a rank's own
+        if asked.get("twice"):
+            for inputs, targets in step:
+                fabric.backward(cross_entropy(model(inputs), targets))
         fabric.clip_gradients(model, optimizer, max_norm=1.0)
         for one in (optimizer, second):
             one.step()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from springtide.core.curves import Curve
@@ -191,7 +191,7 @@ def test_free_devices_are_a_step_function() -> None:
     columns = enrol(want(1), want(1))
     hold(columns, 0, 9.0, (0.0, 2), (5.0, 4))
     hold(columns, 1, 12.0, (5.0, 0), (7.0, 1))
-    filling.occupy_all(capacity, columns, rows_of(columns))
+    filling.occupy_each(capacity, columns, rows_of(columns))
     assert free_over_time(capacity) == [(0.0, 6), (5.0, 4), (7.0, 3), (9.0, 7), (12.0, 8)]
 
 
@@ -252,7 +252,7 @@ def test_plans_that_overlap_by_rounding_interrupt_no_other(overlap_s: float) -> 
     hold(columns, 0, 45.0, (0.0, 1))
     hold(columns, 1, 20.0 + overlap_s, (0.0, 1))
     hold(columns, 2, 100.0, (20.0, 1))  # three devices of two, for a moment
-    filling.occupy_all(capacity, columns, rows_of(columns))
+    filling.occupy_each(capacity, columns, rows_of(columns))
     columns.ready[0] = 5.0  # moved just now
     assert filling.replan_paused(capacity, columns, 0)
     assert plan_of(columns, 0) == [(0.0, 1)]
@@ -366,6 +366,59 @@ def test_no_smaller_level_would_have_done(drawn: Want, devices: int) -> None:
         held = plan_of(columns, 0)[0][1]
         smaller = [share for share in columns.shares[0, : columns.level_count[0]].tolist() if share < held]
         assert all(walk_plainly(drawn, [(0.0, share)]) > drawn.deadline_s - 1e-6 for share in smaller)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(draw_wants(), min_size=3, max_size=12),
+    st.integers(1, 6),
+    st.sets(st.integers(0, 11)),
+    st.sampled_from((0.0, 1.0, 3.0)),
+)
+def test_who_could_not_begin_now_would_gain_nothing_by_it(
+    drawn: list[Want], devices: int, ended: set[int], gain: float
+) -> None:
+    """`grow` tries no plan for these; some of the jobs have ended before their plans did, and left devices free."""
+    columns, capacity = enrol(*drawn), filling.empty_capacity(len(drawn), 0.0, devices)
+    trial, stretches = filling.empty_columns(1, 4), np.empty(filling.MAX_SEGMENTS)
+    columns.share[:] = 0
+    planned = [row for row in rows_of(columns).tolist() if plan_beside_others(capacity, columns, row)]
+    for row in ended.intersection(planned):
+        filling.occupy(capacity, columns, row, -1)
+    for row in planned:
+        least = int(columns.shares[row, 0])
+        if row in ended or filling.share_now(columns, row, 0.0) or least > capacity.free[0]:
+            continue
+        filling.write_stretches(capacity, least, stretches)
+        gains = filling.try_growth(capacity, columns, row, 0, int(capacity.free[0]), gain, trial) < inf
+        if not filling.could_start(columns, row, stretches, gain):
+            event("passed over")
+            assert not gains
+        elif gains:
+            event("begins earlier")
+
+
+@pytest.mark.parametrize(
+    ("pause_s", "from_s", "until_s", "most_s"),
+    [
+        (0.0, inf, 100.0, 15.0),
+        (2.0, inf, 100.0, 11.0),  # in each of both stretches it pauses
+        (6.0, inf, 100.0, 4.0),  # the second is too short
+        (2.0, 50.0, 60.0, 8.0 + 3.0 + 8.0),
+        (2.0, 10.0, 60.0, 58.0),  # the first leads on to its own devices
+        (2.0, inf, 7.0, 5.0),
+        (2.0, 50.0, 40.0, 11.0),
+    ],
+)
+def test_time_for_steps_is_what_the_pauses_leave(pause_s: float, from_s: float, until_s: float, most_s: float) -> None:
+    columns, capacity = enrol(want(1), want(1)), filling.empty_capacity(2, 0.0, 2)
+    hold(columns, 0, 20.0, (10.0, 1))
+    hold(columns, 1, 1e9, (25.0, 1))
+    filling.occupy_each(capacity, columns, rows_of(columns))
+    stretches = np.empty(filling.MAX_SEGMENTS)
+    filling.write_stretches(capacity, 2, stretches)
+    assert stretches[:5].tolist() == [0.0, 10.0, 20.0, 25.0, 1e9]
+    assert filling.most_time(stretches, pause_s, from_s, until_s) == most_s
 
 
 def test_infinite_patience_grows_no_one_even_where_changes_are_free() -> None:

@@ -104,6 +104,14 @@ IN_PLACE = (
         turn="if epoch >= 1:\n    u, v = next(more)\n    loss = F.cross_entropy(net(u), v)\nelse: loss = F.cross_entropy(net(x), y)\nloss.backward()",
         refused="carries an iterator over another DataLoader",
     ),
+    make(
+        "a teacher that a turn reads before it sets it",
+        MLP,
+        SGD,
+        TEACHER,
+        turn=TAUGHT + "\nteacher.load_state_dict({n: 1.01 * w for n, w in model.state_dict().items()})",
+        refused="of teacher (Sequential), a module that run.prepare was not given, was changed inside",
+    ),
     make("a frozen teacher", MLP, SGD, TEACHER, turn=TAUGHT),
     make(
         "a learner set anew in every turn",
@@ -111,6 +119,17 @@ IN_PLACE = (
         SGD,
         "import copy\nlearner = copy.deepcopy(model)",
         turn=LEARNT,
+        disturbed=True,
+    ),
+    make(
+        "a learner whose data each turn draws and sets",
+        MLP.replace("nn.Dropout(0.2), ", ""),
+        SGD,
+        "import copy\nlearner = copy.deepcopy(model)",
+        turn=LEARNT.replace(
+            "learner.load_state_dict(model.state_dict())",
+            "for q, p in zip(learner.parameters(), model.parameters()): q.data = p.data + 0.1 * torch.randn_like(p)",
+        ),
         disturbed=True,
     ),
     make(

@@ -13,8 +13,15 @@ from springtide.training.state.turn_memory import TurnMemory
 from springtide.training.workers.loader_iterators import IteratorWatch
 
 
-def make_run() -> Any:
-    parts: dict[str, Any] = {"models": [], "optimizers": [], "schedulers": [], "scalers": [], "kept": {}, "state": {}}
+def make_run(*models: torch.nn.Module) -> Any:
+    parts: dict[str, Any] = {
+        "models": models,
+        "optimizers": [],
+        "schedulers": [],
+        "scalers": [],
+        "kept": {},
+        "state": {},
+    }
     loader = SimpleNamespace(stream=SimpleNamespace(opening=(0, 7)), plans=SimpleNamespace(number=0))
     watches = {"memory": TurnMemory(), "iterators": IteratorWatch(), "position": Position()}
     return SimpleNamespace(**parts, **watches, loader=loader, device=torch.device("cpu"), group=None, compared=False)

@@ -453,6 +453,42 @@ def test_sums_outputs_and_what_another_method_sets_are_left_alone() -> None:
         trainer.step()
 
 
+class Graph:
+    """A batch of the script's own class, as graphs are, that changes itself."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x = x
+
+    def to(self, dtype: torch.dtype) -> "Graph":
+        self.x = self.x.to(dtype)
+        return self
+
+
+def test_a_batch_that_is_another_in_every_turn_may_change_itself() -> None:
+    for graph in map(Graph, Walk()):
+        graph.to(torch.float64).x.sum()
+    for x in Walk():
+        graph = Graph(x)
+        graph.to(torch.float64).x.sum()
+
+
+def turn_round(walk: Walk, graph: Graph) -> None:
+    for _ in walk:
+        graph = graph.to(torch.float64 if graph.x.dtype == torch.float32 else torch.float32)
+
+
+def test_an_object_that_turns_go_on_with_may_not() -> None:
+    with pytest.raises(JobError, match=r"`graph` \(Graph\) changes its attribute 'x'"):
+        turn_round(Walk(), Graph(torch.zeros(4)))
+
+
+def test_an_object_of_an_epoch_may_not() -> None:
+    with pytest.raises(JobError, match=r"`(self|trainer)` \(Stateful\) changes its attribute 'hidden'"):
+        for _ in range(2):
+            trainer = Stateful()
+            trainer.fit(Walk())
+
+
 class Counting(nn.Module):
     """Counts its calls."""
 

@@ -6,21 +6,24 @@ through the reconciler and is answered when it is stored.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Literal, TypeVar
+from functools import partial, wraps
+from typing import Literal, ParamSpec, TypeVar
+
+from fastapi import Request
 
 from springtide.control.api import documents
+from springtide.control.api.entrance.sessions import Sessions
 from springtide.control.api.histories import Histories, RecentJobs
+from springtide.control.api.job_data.daemon_threads import DaemonThreads
 from springtide.control.api.job_data.user_turns import NotBegunError, UserThreads
 from springtide.control.api.job_pages import JobPages
 from springtide.control.api.reports.chances import NO_FAULTS, judge_promise, read_history
 from springtide.control.api.reports.offer_prices import price_offers
-from springtide.control.api.sessions import Sessions
 from springtide.control.rent_quotes import RentQuotes
-from springtide.control.scheduling import nodes
-from springtide.control.scheduling.loop import outside_load
 from springtide.control.scheduling.loop.calls import UNDONE, UNKNOWN
+from springtide.control.scheduling.machines import node_drains, outside_load
 from springtide.control.scheduling.operations import Operations, can_release, can_resume
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import find_checkpoint
@@ -30,6 +33,7 @@ from springtide.core.job_states import JobState
 from springtide.core.shared_types import Document
 from springtide.errors import ConflictError, MissingError, UnavailableError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 logger = logging.getLogger("springtide.control")
 ANSWER_S = 30.0  # that a request waits for the reconciler
@@ -38,6 +42,28 @@ FITS: Mapping[str, Callable[[JobRecord], bool]] = {"resume": can_resume, "releas
 FAULTS_S = 60.0  # for which the faults counted so far are not counted again
 FOLDERS_S = 20.0  # for the folders in which checkpoints lie
 MOST_THREADS, THREADS_OF_EACH = 64, 4  # that may wait for storage; of each user
+READERS_OF_EACH = 16  # that may wait for files of jobs: somebody looks at several jobs at a time
+MOST_STREAMS = 16  # that read the next piece of a file for a client
+
+
+def reads_files(api: "Api") -> Callable[[Callable[P, T]], Callable[P, Awaitable[T]]]:
+    """Makes a route of a function that reads files of a job: in a thread of its user's.
+
+    The threads of all other routes are few, and shared with whoever asks whether the server lives: where storage does
+    not answer, this kind of question would soon have all of them.
+    """
+
+    def make_route(read: Callable[P, T]) -> Callable[P, Awaitable[T]]:
+        @wraps(read)
+        async def route(*given: P.args, **told: P.kwargs) -> T:
+            request = told["request"]
+            assert isinstance(request, Request), "every route that reads files has it"
+            where = f"what is kept of job {told['job']}"
+            return await api.look(api.files, request.state.user, partial(read, *given, **told), where)
+
+        return route
+
+    return make_route
 
 
 class Api:
@@ -57,6 +83,8 @@ class Api:
         self.histories, self.recent = Histories(self.store), RecentJobs(self.store, self.snapshot)
         self.sessions = Sessions(self.store, self.now_s)
         self.threads = UserThreads("requests that look at storage", MOST_THREADS, THREADS_OF_EACH)
+        self.files = UserThreads("requests that read files of jobs", MOST_THREADS, READERS_OF_EACH)
+        self.streams = DaemonThreads(MOST_STREAMS, "streams")
         self.named_folders = UserThreads("requests that look at folders of users", MOST_THREADS, THREADS_OF_EACH)
         self.own_folders = UserThreads("requests that look at folders of jobs", MOST_THREADS, THREADS_OF_EACH)
         clouds, device_types = self.context.options.clouds, reconciler.inventory.device_types
@@ -101,12 +129,19 @@ class Api:
 
         is_own = all(one.spec.checkpoint.dir is None and users[one.id] is None for one in records)
         named = " or ".join(sorted({one.spec.checkpoint.dir or f"of {one.name}" for one in records})[:3])
+        threads = self.own_folders if is_own else self.named_folders
+        return await self.look(threads, user, look, f"the folder of checkpoints {named}")
+
+    async def look(self, threads: UserThreads, user: UserRecord, work: Callable[[], T], where: str) -> T:
+        """What some work for a user finds in a place that may never answer; who asks for other things waits for none of
+        it.
+        """
         try:
-            return await (self.own_folders if is_own else self.named_folders).run(user, look, FOLDERS_S)
+            return await threads.run(user, work, FOLDERS_S)
         except NotBegunError as error:
-            sentence = f"nobody could look into the folder of checkpoints {named}: {error}; {UNDONE}"
+            sentence = f"nobody could look into {where}: {error}; {UNDONE}"
         except TimeoutError:
-            sentence = f"the folder of checkpoints {named} did not answer within {FOLDERS_S:g} s; {UNDONE}"
+            sentence = f"{where} did not answer within {FOLDERS_S:g} s; {UNDONE}"
         raise UnavailableError(sentence)
 
     def sees(self, record: JobRecord, user: UserRecord) -> bool:
@@ -175,7 +210,9 @@ class Api:
 
     def describe_node(self, node: str) -> str:
         """Whether a node takes work; one that is in no list any more was lost long ago."""
-        return nodes.describe_nodes(self.reconciler.inventory, self.store.fact(nodes.FACT)).get(node, "lost")
+        return node_drains.describe_nodes(self.reconciler.inventory, self.store.fact(node_drains.FACT)).get(
+            node, "lost"
+        )
 
     def check_load(self) -> Document:
         """What others take of the machines, in the form of a check of readiness; they make nothing unready."""

@@ -12,8 +12,8 @@ from springtide.control.api.board_sources import BoardSources
 from springtide.control.api.reports import speed_documents
 from springtide.control.api.reports.promise_reports import write_report
 from springtide.control.api.requests import JobInPath
-from springtide.control.scheduling import nodes
 from springtide.control.scheduling.differences import PlanDifference, Standing
+from springtide.control.scheduling.machines import node_drains
 from springtide.control.storage.records import UserRecord
 from springtide.core.shared_types import Document
 
@@ -124,7 +124,7 @@ def add_history_routes(app: FastAPI, api: Api) -> None:
 def gather(api: Api, user: UserRecord, past_s: float) -> BoardSources:
     """All that the board of a user is made of, as it is now."""
     now_s, store, inventory = api.now_s(), api.store, api.reconciler.inventory
-    drains = store.fact(nodes.FACT)
+    drains = store.fact(node_drains.FACT)
     since_s = now_s - past_s
     tracks = api.histories.read()
     active, ended = api.recent.read(since_s, MOST_ENDED)
@@ -145,8 +145,8 @@ def gather(api: Api, user: UserRecord, past_s: float) -> BoardSources:
         api.recent.read_predictions(),
         offers,
         inventory,
-        nodes.describe_nodes(inventory, drains),
-        {node: one.since_s for node, one in nodes.read_drains(drains).items()},
+        node_drains.describe_nodes(inventory, drains),
+        {node: one.since_s for node, one in node_drains.read_drains(drains).items()},
         api.context.options.price_table,
         kept,
         missed,

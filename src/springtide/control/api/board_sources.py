@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from springtide.control.api.histories import Track
 from springtide.control.prices import PriceTable
-from springtide.control.scheduling.inventory import Inventory
+from springtide.control.scheduling.machines.inventory import Inventory
 from springtide.control.storage.records import JobRecord, OfferRecord, PredictionRecord
 
 

@@ -6,7 +6,8 @@ from functools import partial
 from typing import Literal
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
+from pydantic_core import to_json
 
 from springtide.control.api import documents
 from springtide.control.api.api import Api
@@ -49,7 +50,7 @@ def add_submission_routes(app: FastAPI, api: Api) -> None:
     """Handing in jobs, and asking what would become of them."""
 
     @app.post("/api/v1/jobs", tags=["jobs"], status_code=201)
-    async def submit_job(request: Request, body: SubmitBody, idempotency_key: IdempotencyKey = None) -> JSONResponse:
+    async def submit_job(request: Request, body: SubmitBody, idempotency_key: IdempotencyKey = None) -> Response:
         """Ask for a promise: 201 with the answer, or 202 while the speed of unknown code is measured.
 
         With an `Idempotency-Key` of its own it can be sent again without harm: the same job, the same answer.
@@ -63,7 +64,8 @@ def add_submission_routes(app: FastAPI, api: Api) -> None:
         with api.telling(f"job {job_id}", job_id):
             record = api.reload(job_id)
             answer = api.show_answer(record, body.accept_offer)
-        return JSONResponse(answer, 202 if record.state is JobState.PROBING else 201)
+        status = 202 if record.state is JobState.PROBING else 201
+        return Response(to_json(answer), status, media_type="application/json")
 
     @app.post("/api/v1/arrays", tags=["jobs"], status_code=201)
     async def submit_array(request: Request, body: SubmitBody, idempotency_key: IdempotencyKey = None) -> JSONResponse:

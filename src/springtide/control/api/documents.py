@@ -8,8 +8,8 @@ from dataclasses import asdict, replace
 from math import inf
 from typing import Any
 
-from springtide.control.scheduling import nodes
-from springtide.control.scheduling.inventory import Inventory
+from springtide.control.scheduling.machines import node_drains
+from springtide.control.scheduling.machines.inventory import Inventory
 from springtide.control.scheduling.operations import Forecast
 from springtide.control.scheduling.sentences import tell_offer
 from springtide.control.storage.records import (
@@ -285,7 +285,7 @@ def write_notice(notice: NoticeRecord) -> dict[str, Any]:
 
 
 def write_devices(
-    inventory: Inventory, drains: Mapping[str, nodes.Drain], holders: Mapping[str, JobRecord]
+    inventory: Inventory, drains: Mapping[str, node_drains.Drain], holders: Mapping[str, JobRecord]
 ) -> Iterator[dict[str, Any]]:
     """Every device with its node, whether that takes work, and who holds it."""
     for label, node, device_type in zip(inventory.nodes, inventory.names, inventory.types, strict=True):
@@ -295,7 +295,7 @@ def write_devices(
             yield {
                 "name": name,
                 "node": label,
-                "state": nodes.describe_node(drain),
+                "state": node_drains.describe_node(drain),
                 "state_since_s": None if drain is None else drain.since_s,
                 "leave_by_s": None if drain is None else drain.until_s,
                 "leaving": 0 if drain is None else len(drain.jobs),

@@ -9,7 +9,8 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.exc import DatabaseError
 from starlette.exceptions import HTTPException
 
-from springtide.control.api.guard import WRITING, Refused, tell_failure, write_error
+from springtide.control.api.entrance.guard import WRITING
+from springtide.control.api.entrance.refusals import Refused, tell_failure, write_error
 from springtide.control.scheduling.loop.calls import UNDONE, UNKNOWN
 from springtide.control.scheduling.loop.health import show_safely
 from springtide.control.storage.database.databases import is_unavailable, is_undone

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import MIXING, UNCOUNTED, list_device_types
+from springtide.control.scheduling.machines.inventory import Inventory
 from springtide.control.scheduling.sentences import tell_missed, tell_offer
 from springtide.control.scheduling.waiting import HELD
 from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord

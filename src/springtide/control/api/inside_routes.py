@@ -71,7 +71,7 @@ def describe(api: Api, record: JobRecord, run_as: str | None) -> dict[str, Any]:
         **environment.choose_early(spec),
         **environment.choose_own(spec),
         **environment.read_secrets(spec),
-        **environment.name_places(spec),
+        **environment.name_folders(spec),
     }
     return {
         "host": socket.gethostname(),

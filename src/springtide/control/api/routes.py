@@ -13,8 +13,9 @@ from springtide import __version__
 from springtide.control.api.api import Api
 from springtide.control.api.board_routes import add_board_routes, add_history_routes
 from springtide.control.api.change_routes import add_change_routes, add_submission_routes
+from springtide.control.api.entrance.guard import Guard, Limiter, PageRules
+from springtide.control.api.entrance.sessions import Pulse, Sessions, read_cookie
 from springtide.control.api.error_replies import add_error_handlers
-from springtide.control.api.guard import Guard, Limiter, PageRules
 from springtide.control.api.inside_routes import add_inside_routes
 from springtide.control.api.job_data.archive_routes import add_archive_routes
 from springtide.control.api.job_data.array_routes import add_array_routes
@@ -27,7 +28,6 @@ from springtide.control.api.platform.node_routes import add_node_routes
 from springtide.control.api.platform.server_routes import add_health_routes, add_server_routes
 from springtide.control.api.platform.usage_routes import add_usage_routes
 from springtide.control.api.platform.user_routes import add_user_routes
-from springtide.control.api.sessions import Pulse, Sessions, read_cookie
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.storage.archives import find_most_body
 from springtide.control.storage.records import UserRecord

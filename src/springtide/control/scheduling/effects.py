@@ -7,12 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf
 
-from springtide.control.scheduling import nodes, offers, sentences, transitions, waiting
-from springtide.control.scheduling.live_jobs import PROBE_S, PROBE_START_S, look_up, predict
+from springtide.control.scheduling import job_changes, offers, sentences, transitions, waiting
+from springtide.control.scheduling.expected_ends import note_outlook, predict
+from springtide.control.scheduling.live_jobs import PROBE_S, PROBE_START_S, look_up
 from springtide.control.scheduling.live_world import PlatformWorld
+from springtide.control.scheduling.machines import node_drains
 from springtide.control.scheduling.means import check_means
 from springtide.control.scheduling.offer_search import Admits
-from springtide.control.scheduling.outlooks import note_outlook
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects, Staging
 from springtide.control.storage.state_dir import StateDir
@@ -31,11 +32,11 @@ MEASURED = transitions.Ending(JobState.CANCELLED, "measured", sentences.MEASURED
 
 
 def follow_decision(
-    staging: Staging, world: PlatformWorld, state_dir: StateDir, decided: transitions.Decided, admits: Admits
+    staging: Staging, world: PlatformWorld, state_dir: StateDir, decided: job_changes.Decided, admits: Admits
 ) -> bool:
     """Stage what follows from a decision that the world has taken in; returns whether another one is called for."""
     views, decision = world.jobs, decided.decision
-    again = transitions.stage_changes(staging, world, state_dir, decided)
+    again = job_changes.stage_changes(staging, world, state_dir, decided)
     offered = [view for view in views.values() if view.status is Status.OFFERED]
     again |= bool(offered) and offers.follow_decision(staging, world, offered, decision)
     again |= follow_probes(staging, world, [view.job for view in views.values() if view.job.purpose is Purpose.PROBE])
@@ -47,7 +48,7 @@ def follow_decision(
     trained = [one for one in decision.answers if decided.asked[one].job.purpose is Purpose.TRAIN]
     again |= waiting.judge_arrays(staging, world, [(one, decision.answers[one]) for one in trained])
     if world.inventory.drained:
-        nodes.follow_decision(staging, world, state_dir)
+        node_drains.follow_decision(staging, world, state_dir)
     update_predictions(staging, world, decision)
     return again
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from springtide.control.clock import ClockSource
-from springtide.control.scheduling import effects, live_jobs, nodes, sentences, speeds, transitions
+from springtide.control.scheduling import effects, expected_ends, job_changes, live_jobs, sentences, speeds, transitions
 from springtide.control.scheduling.live_world import PlatformWorld, find_rate
-from springtide.control.scheduling.loop import forgotten_nodes, outside_load
+from springtide.control.scheduling.machines import forgotten_nodes, node_drains, nodes, outside_load
 from springtide.control.scheduling.transitions import Ending
 from springtide.control.storage.records import EventRecord, JobRecord, SpeedRecord
 from springtide.control.storage.staging import Effects, Staging
@@ -92,7 +92,7 @@ class EventHandler:
         if changed and isinstance(event, Probed | Failed) and view is not None and view.job.purpose is Purpose.TRAIN:
             effects.judge_measured(self.staging, self.world, event.job)
         if self.world.inventory.drained:
-            nodes.follow_event(self.staging, event)
+            node_drains.follow_event(self.staging, event)
         return changed
 
     def machine_loaded(self, event: MachineLoaded) -> bool:
@@ -160,6 +160,7 @@ class EventHandler:
         if set(event.devices) <= set(record.devices):
             running = running.without_condition("rescaling")
         self.stage(running, "started", sentence, step=event.step, share=len(event.devices))
+        self.world.note_share(record.id, len(event.devices), self.staging.now_s)
         self.laps.pop(record.id, None)
         self.place(running, event.step)
         return record.condition("recovering") is not None
@@ -190,6 +191,7 @@ class EventHandler:
         stepped_s = self.staging.now_s if event.step > record.step or record.stepped_s is None else record.stepped_s
         seen = {"step": event.step, "state": state, "total_steps": total, "stepped_s": stepped_s}
         record = self.staging.change(record.id, **seen)
+        self.world.note_share(record.id, event.share, self.staging.now_s)
         self.place(record, event.step)
         return self.measure(record, event)
 
@@ -219,7 +221,7 @@ class EventHandler:
         view = self.world.jobs.get(JobId(record.id))
         changed = self.refresh(record.id)
         if changed and view is not None:
-            transitions.deal_anew(self.staging, self.world, self.state_dir, record, view.job.typed)
+            job_changes.deal_anew(self.staging, self.world, self.state_dir, record, view.job.typed)
         return changed
 
     def refresh(self, job_id: str) -> bool:
@@ -263,7 +265,7 @@ class EventHandler:
         if slowdown <= 1.0 or view is None or not self.find_facts(record).measured:
             return seconds
         known, only = self.staging.speeds[record.speed_key], self.world.inventory.device_types[0]
-        rate, _ = live_jobs.expect(known, view, only)
+        rate, _ = expected_ends.expect(known, view, only)
         if not rate:
             return seconds
         self.world.paces[record.id] = max(1.0, seconds * rate / steps)
@@ -279,6 +281,7 @@ class EventHandler:
         sentence = f"goes on with {held} after a pause of {show_span(event.pause_s)}"
         self.stage(record, "resized", sentence, share=len(event.devices), pause_s=event.pause_s, step=event.step)
         self.staging.put_speed(speeds.learn_costs(self.find_held(record), pause_s=event.pause_s))
+        self.world.note_share(record.id, len(event.devices), self.staging.now_s)
         self.laps.pop(record.id, None)
         self.place(record, event.step)
         return False
@@ -294,21 +297,27 @@ class EventHandler:
         return True
 
     def stopped(self, record: JobRecord, event: Stopped) -> bool:
-        """Its devices are given back: as told, or (when it should still hold some) because the executor had to."""
-        if event.generation < record.generation or event.cancelled:
+        """Its devices are given back: as told, or (when it should still hold some) because the executor had to.
+
+        Told twice it counts once. One that did not run where it was told to stop says nothing of what is saved.
+        """
+        is_over = event.generation < record.generation or event.generation <= record.stopped_generation
+        if is_over or event.cancelled:
             return False
         self.laps.pop(record.id, None)
-        if not record.devices and not event.lost:
-            self.staging.change(record.id, step=event.step)
-            return False
+        step = event.step if event.lost else max(event.step, record.saved_step)
         # the next start begins where the record says, and would find nothing lost
-        stopped = replace(record, step=event.step, lost_steps=record.lost_steps + event.lost)
-        sentence = sentences.tell_stopped(event.step, event.reason, event.lost)
-        self.stage(stopped, "stopped", sentence, step=event.step, lost=event.lost)
+        stopped = replace(record, step=step, stopped_generation=event.generation)
+        if not record.devices and not event.lost:
+            self.staging.stage(Effects(stopped))
+            return False
+        stopped = replace(stopped, lost_steps=record.lost_steps + event.lost)
+        sentence = sentences.tell_stopped(step, event.reason, event.lost)
+        self.stage(stopped, "stopped", sentence, step=step, lost=event.lost)
         if record.devices:
             transitions.leave_devices(self.staging, self.world, record.id)
         if event.lost and record.state is not JobState.PROBING:
-            self.place(stopped, event.step)  # they are to be done again, and plans count with them
+            self.place(stopped, step)  # they are to be done again, and plans count with them
         return True
 
     def ended(self, record: JobRecord, event: Finished | Failed) -> bool:
@@ -324,6 +333,7 @@ class EventHandler:
             self.staging.change(record.id, step=max(record.step, event.step), exit_code=event.exit_code)
             ending = Ending(JobState.FAILED, event.code, event.reason)
         transitions.end_job(self.staging, self.world, record.id, ending, at_s)
+        self.world.used_shares.pop(record.id, None)
         self.laps.pop(record.id, None)
         self.begun.pop(record.id, None)
         return True

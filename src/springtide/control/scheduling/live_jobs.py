@@ -1,24 +1,21 @@
-"""The job as policies see it: what it may run on, how fast it goes there, how much work it has, when it will end.
+"""The job as policies see it: what it may run on, how fast it goes there, how much work it has.
 
 Where there are several device types: below D2 the bits depend on the type, so a job stays with the one it first ran on.
 At D2 it may change types and hold several at once; its logical workers are then dealt out by the speed of each device.
 On a platform of one type none of this has a part: jobs have one curve. A probe is a small job that stands for the one
-it measures. What was measured, and how curves are made of it, is in `speeds`.
+it measures. What was measured, and how curves are made of it, is in `speeds`; when it will end, in `expected_ends`.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isclose
 
-from springtide.control.scheduling.inventory import Inventory
-from springtide.control.scheduling.live_world import PlatformWorld
+from springtide.control.scheduling.machines.inventory import Inventory
 from springtide.control.scheduling.speeds import expect_curve, learn_point, name_key, plan_curve
 from springtide.control.storage.records import JobRecord, SpeedRecord
 from springtide.core.curves import Curve
-from springtide.core.decisions import JobView, Plan
 from springtide.core.job_file import JobFile
 from springtide.core.jobs import Job, JobId, Overhead, Purpose
-from springtide.core.timelines import list_stretches
 from springtide.core.typed_curves import Mix, TypedCurves
 from springtide.throughput.heterogeneous import LogicalWorkers, fit_workers
 
@@ -365,85 +362,6 @@ def learn_mix(known: SpeedsByType, workers: int, mix: Mix, steps: int, seconds: 
 def expect_along(speed: SpeedRecord | None, curve: Curve) -> Curve:
     """Expected steps per second at the shares of a curve that plans count on; its own where nothing was measured."""
     return curve if speed is None or not speed.points else expect_curve(speed, curve.shares)
-
-
-def expect_rates(speed: SpeedRecord | None, curve: Curve) -> dict[int, float]:
-    """The same, by share."""
-    expected = expect_along(speed, curve)
-    return dict(zip(expected.shares, expected.rates, strict=True))
-
-
-def expect_mix(known: SpeedsByType, typed: TypedCurves, mix: Mix) -> float:
-    """Expected steps per second on devices of one type or several."""
-    if len(mix) == 1:
-        ((device_type, share),) = mix.items()
-        return (
-            expect_rates(known.get(device_type), typed.curves[device_type]).get(share, 0.0)
-            if device_type in typed.curves
-            else 0.0
-        )
-    return typed.blend.model.rate(mix) if mix and isinstance(typed.blend, AskedBlend) else 0.0
-
-
-def predict(
-    record: JobRecord, view: JobView, speeds: Mapping[str, SpeedsByType], world: PlatformWorld, now_s: float
-) -> float | None:
-    """When a job is expected to end, at the speeds that were seen; None while nobody can say."""
-    if view.job.purpose is Purpose.PROBE or record.total_steps is None:
-        return None
-    known = speeds[record.speed_key]
-    held, planned = expect(known, view, world.inventory.device_types[0])
-    is_measured = any(speed.points for speed in known.values())
-    slowdown = expect_slowdown(record, view, world) if is_measured else 1.0  # what plans count on is slowed already
-    finish_s = predict_finish(view, held / slowdown, {share: one / slowdown for share, one in planned.items()}, now_s)
-    return None if finish_s == inf else finish_s
-
-
-def expect_slowdown(record: JobRecord, view: JobView, world: PlatformWorld) -> float:
-    """How many times longer a job takes for others on its machines: as its steps have shown, or else as they tell."""
-    inventory = world.inventory
-    if not inventory.slowdowns:
-        return 1.0
-    if record.devices:
-        slowest = inventory.find_slowest(record.devices)
-        return world.paces.get(record.id, slowest) if slowest > 1.0 else 1.0
-    device_type = (view.promise.device_type if view.promise is not None else "") or inventory.device_types[0]
-    return inventory.find_slowdown(device_type, view.job.curve.shares[0])
-
-
-def expect(known: SpeedsByType, view: JobView, only: str) -> tuple[float, dict[int, float]]:
-    """Expected steps per second on what a job holds, and by share of what its plan holds ready.
-
-    That is what was seen, not what a plan dares to count on. `only` is the device type where there is but one.
-    """
-    typed = view.job.typed
-    if typed is None:
-        rates = expect_rates(known.get(only), view.job.curve)
-        return rates.get(view.share, 0.0), rates
-    held = expect_mix(known, typed, view.mix or {})
-    planned = view.promise.device_type if view.promise is not None else ""
-    if planned not in typed.curves:  # a block of several types, held to the end
-        return held, {view.share: held}
-    return held, expect_rates(known.get(planned), typed.curves[planned])
-
-
-def predict_finish(view: JobView, held: float, rates: Mapping[int, float], now_s: float) -> float:
-    """When a job ends: at the speed of what it `held`, or of what its plan holds ready (by share) if that is sooner."""
-    left = view.progress.work_left_at(now_s)
-    ready_s = max(now_s, view.progress.paused_until_s)
-    alone_s = ready_s + left / held if held > 0 else inf
-    return min(alone_s, _follow(view.promise.plan, rates, left, ready_s) if view.promise else inf)
-
-
-def _follow(plan: Plan, rates: Mapping[int, float], left: float, now_s: float) -> float:
-    """When so much work ends if the plan is followed; its last share is kept for as long as it takes."""
-    stretches = list(list_stretches(plan, now_s))
-    for start_s, end_s, share in stretches:
-        rate, is_last = rates.get(share, 0.0), end_s == stretches[-1].end_s
-        if rate > 0 and (is_last or left <= rate * (end_s - start_s)):
-            return start_s + left / rate
-        left -= rate * (end_s - start_s)
-    return inf
 
 
 def is_same(old: Job, new: Job) -> bool:

@@ -5,12 +5,12 @@ Here records become the views that policies see; nothing is decided.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
 from springtide.control.prices import UNPRICED, PriceTable
-from springtide.control.scheduling.inventory import Inventory
+from springtide.control.scheduling.machines.inventory import Inventory
 from springtide.control.storage.records import JobRecord, PlanRecord
 from springtide.core.decisions import JobView, Plan, Progress, Promise, Segment, Status
 from springtide.core.devices import Devices, count_devices
@@ -31,7 +31,7 @@ class LiveWorld(World):
     def remove(self, job_id: JobId) -> None:
         """Forget a job that was not admitted, if it is still there."""
         self._jobs.pop(job_id, None)
-        self._cache = None
+        self._forget()
 
     def withdraw(self, job_id: JobId) -> None:
         """Forget an open offer, if there is one: its reservation is free again."""
@@ -72,9 +72,13 @@ class LiveWorld(World):
         self._put(replace(view, job=job, progress=progress, served=served, ran_s=ran_s))
 
     def _put(self, view: JobView) -> None:
-        """Replace a view by one that no decision made, so the policy's cache no longer tells the truth."""
+        """Replace a view by one that no decision made."""
         self._jobs[view.job.id] = view
-        self._cache = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop what is derived from the jobs: neither the policy's cache nor who is where tells the truth any more."""
+        self._cache, self._holders = None, []
 
     def copy(self) -> "LiveWorld":
         """A world that may be changed without changing this one."""
@@ -83,6 +87,14 @@ class LiveWorld(World):
         twin._free = list(self._free)
         twin._memory, twin._cache = dict(self._memory), self._cache
         return twin
+
+
+@dataclass(frozen=True, slots=True)
+class UsedShare:
+    """On how many devices a job makes its steps by its own word, and since when it has said so."""
+
+    share: int
+    since_s: float
 
 
 class PlatformWorld(LiveWorld):
@@ -94,6 +106,12 @@ class PlatformWorld(LiveWorld):
         self.prices = prices
         #: How many times longer the last steps of jobs took than expected, on machines that others use too.
         self.paces: dict[str, float] = {}
+        self.used_shares: dict[str, UsedShare] = {}
+
+    def note_share(self, job_id: str, share: int, now_s: float) -> None:
+        """Remember on how many devices a job says that it makes its steps."""
+        if job_id not in self.used_shares or self.used_shares[job_id].share != share:
+            self.used_shares[job_id] = UsedShare(share, now_s)
 
     def slow_down(self, inventory: Inventory) -> None:
         """Go on with the same devices, faster or slower than they were."""
@@ -121,7 +139,8 @@ class PlatformWorld(LiveWorld):
         """Go on with other devices; jobs keep those of theirs that are there and make a permitted share."""
         before, self.inventory = self.inventory, replace(inventory, prices=self.prices)
         self.cluster = inventory.cluster
-        self._free, self._cache = list(self.cluster.full_masks), None
+        self._free = list(self.cluster.full_masks)
+        self._forget()
         for view in list(self._jobs.values()):
             kept = inventory.find_devices(before.name_devices(view.devices))
             devices = kept if find_rate(view.job, count_devices(kept), self.cluster.count_types(kept)) else ()

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf
 
-from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import JobFacts, look_up, make_job, needs_probe
 from springtide.control.scheduling.live_world import PlatformWorld
+from springtide.control.scheduling.machines.inventory import Inventory
 from springtide.control.storage.records import JobRecord, UserRecord
 from springtide.control.storage.staging import Staging
 from springtide.core.curves import Curve
@@ -115,8 +115,11 @@ def check_affordable(staging: Staging, world: PlatformWorld, record: JobRecord) 
 
     Nothing is said of jobs whose speed nobody knows yet.
     """
-    budget_usd, facts = record.spec.budget_usd, look_up(record, staging.speeds, world.inventory)
-    if budget_usd is None or record.deadline_s is None or not is_known(record, facts):
+    budget_usd = record.spec.budget_usd
+    if budget_usd is None or record.deadline_s is None:
+        return None
+    facts = look_up(record, staging.speeds, world.inventory)
+    if not is_known(record, facts):
         return None
     job = make_job(record, facts, world.inventory)
     rest, left_usd = job.work - record.step, max(0.0, budget_usd - (record.cost_usd - record.usd_before))

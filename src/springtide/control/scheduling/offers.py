@@ -9,7 +9,7 @@ themselves, are checked once more when taken. A user has at most two jobs with o
 from collections.abc import Iterable
 from dataclasses import replace
 
-from springtide.control.scheduling import sentences, transitions
+from springtide.control.scheduling import job_changes, sentences, transitions
 from springtide.control.scheduling.live_jobs import build_job
 from springtide.control.scheduling.live_world import LiveWorld, PlatformWorld, read_promise
 from springtide.control.scheduling.offer_search import Admits, OfferDraft, find_expiry_s, find_offers
@@ -108,7 +108,7 @@ def accept(staging: Staging, world: PlatformWorld, offer: OfferRecord) -> None:
     view = world.jobs.get(job_id)
     if offer.reserved and view is not None and view.promise is not None:
         world.admit(job_id)
-        staging.stage(transitions.answer_job(staging, view.job, TAKEN, view.promise, world.inventory))
+        staging.stage(job_changes.answer_job(staging, view.job, TAKEN, view.promise, world.inventory))
         return
     world.withdraw(job_id)
     spec = record.spec.model_copy(update={"steps": offer.steps}) if offer.kind == "work" else record.spec

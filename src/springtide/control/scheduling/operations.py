@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import inf
 
-from springtide.control.scheduling import means, nodes, offers, sentences, submissions, transitions, waiting
+from springtide.control.scheduling import means, offers, sentences, submissions, transitions, waiting
 from springtide.control.scheduling.differences import PlanDifference, compare_decisions
-from springtide.control.scheduling.inventory import Inventory
-from springtide.control.scheduling.live_jobs import JobFacts, expect_rates, find_slowdown, look_up, make_job
-from springtide.control.scheduling.loop import forgotten_nodes
+from springtide.control.scheduling.expected_ends import expect_rates
+from springtide.control.scheduling.live_jobs import JobFacts, find_slowdown, look_up, make_job
+from springtide.control.scheduling.machines import forgotten_nodes, nodes
+from springtide.control.scheduling.machines.inventory import Inventory
 from springtide.control.scheduling.offer_search import OfferDraft, find_offers
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import Submission

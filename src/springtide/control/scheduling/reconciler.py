@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 
 from springtide.control.clock import ClockSource
 from springtide.control.notices.notice_decisions import decide_notices
-from springtide.control.scheduling import nodes, sentences, transitions, waiting
+from springtide.control.scheduling import sentences, transitions, waiting
 from springtide.control.scheduling.effects import follow_decision
 from springtide.control.scheduling.events import EventHandler, Lap
-from springtide.control.scheduling.inventory import Inventory
+from springtide.control.scheduling.job_changes import Decided
 from springtide.control.scheduling.live_world import PlatformWorld
-from springtide.control.scheduling.loop import forgotten_nodes, recovery, timers
+from springtide.control.scheduling.loop import recovery, timers
 from springtide.control.scheduling.loop.alarms import Alarm
 from springtide.control.scheduling.loop.bad_steps import BadSteps
 from springtide.control.scheduling.loop.calls import Call, CallQueue, CallReply, answer_failure
@@ -33,8 +33,9 @@ from springtide.control.scheduling.loop.non_blocking_executor import UnansweredE
 from springtide.control.scheduling.loop.putting_aside import PuttingAside
 from springtide.control.scheduling.loop.sending import InstructionSender
 from springtide.control.scheduling.loop.transactions import attempt, take_step, try_call
+from springtide.control.scheduling.machines import forgotten_nodes, node_drains
+from springtide.control.scheduling.machines.inventory import Inventory
 from springtide.control.scheduling.server_context import Context, ServerOptions
-from springtide.control.scheduling.transitions import Decided
 from springtide.control.storage import job_secrets
 from springtide.control.storage.database.databases import is_unavailable
 from springtide.control.storage.staging import Staging, StagingMark
@@ -268,12 +269,12 @@ class Reconciler:
         overdue: list[tuple[str, str]] = []
         attempt(
             self,
-            lambda: overdue.extend(nodes.list_overdue(staging, world)),
+            lambda: overdue.extend(node_drains.list_overdue(staging, world)),
             singly,
             partial(self.aside.put_aside, "drains", None, ""),
         )
         for node, job_id in overdue:
-            leave = partial(nodes.end_grace, staging, world, self.context.state_dir, node, job_id)
+            leave = partial(node_drains.end_grace, staging, world, self.context.state_dir, node, job_id)
             self.aside.attempt_for("drains", job_id, leave, singly)
 
     def mark(self) -> "ReconcilerMark":

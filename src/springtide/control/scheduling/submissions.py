@@ -14,10 +14,10 @@ from pathlib import PurePosixPath
 
 from springtide.control.clock import Clock
 from springtide.control.code_versions import name_code
-from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import UNCOUNTED, list_device_types, list_shares
 from springtide.control.scheduling.live_world import PlatformWorld
 from springtide.control.scheduling.loop.calls import UNDONE
+from springtide.control.scheduling.machines.inventory import Inventory
 from springtide.control.scheduling.means import Refusal, check_means
 from springtide.control.scheduling.server_context import Context, ServerOptions
 from springtide.control.scheduling.speeds import make_key
@@ -161,7 +161,11 @@ def find_awaited(
 
 
 def name_job(context: Context, submission: Submission, owner: str) -> str:
-    """An id that nobody guesses, everybody can type and no job has; of a submission with a key always the same."""
+    """An id that nobody guesses, everybody can type and no job has; of a submission with a key always the same.
+
+    Whether a stored job has one that was drawn shows when it is stored, which fails then: the step is taken again, and
+    another one is drawn.
+    """
     staging = context.staging
     if submission.key is not None:
         keyed = name_keyed(owner, submission.key)
@@ -169,8 +173,7 @@ def name_job(context: Context, submission: Submission, owner: str) -> str:
             return keyed
     while True:
         drawn = secrets.token_hex(4)
-        is_taken = drawn in staging.jobs or context.state_dir.job_folder(drawn).exists()
-        if not is_taken and not staging.store.knows(drawn):
+        if drawn not in staging.jobs and not context.state_dir.job_folder(drawn).exists():
             return drawn
 
 

@@ -8,12 +8,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from springtide.control.storage.database.store_batches import Batch
 from springtide.control.storage.job_manifests import JobManifest, read_manifest
 from springtide.control.storage.places.checkpoint_places import find_folder
 from springtide.control.storage.private_paths import list_inside
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.state_dir import StateDir
-from springtide.control.storage.store import Batch, Store
+from springtide.control.storage.store import Store
 from springtide.core.job_states import JobState
 from springtide.errors import StateError
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder

@@ -86,8 +86,9 @@ class JobRecord:
     #: When it is expected to end as things stand; None while nobody knows.
     predicted_s: float | None = None
     conditions: tuple[Condition, ...] = ()
-    #: The number of the last instruction for it.
+    #: The number of the last instruction for it, and of the last one whose end was worked in.
     generation: int = 0
+    stopped_generation: int = 0
     devices: tuple[str, ...] = ()
     #: The device type it first ran on; below D2 it stays there.
     first_device_type: str = ""

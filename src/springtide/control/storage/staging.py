@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from springtide.control.storage.database.store_batches import Batch
 from springtide.control.storage.records import (
     EventRecord,
     InstructionRecord,
@@ -16,7 +17,7 @@ from springtide.control.storage.records import (
     QuarantineRecord,
     SpeedRecord,
 )
-from springtide.control.storage.store import COMMITS, Batch, Store
+from springtide.control.storage.store import COMMITS, Store
 from springtide.core.job_states import ENDED
 from springtide.executors.protocol import Instruction
 from springtide.executors.wire import dump_instruction
@@ -111,6 +112,7 @@ class Staging:
             self.put_speed(speed)
         record = replace(record, seq=self.next_seq)
         self.next_seq += 1
+        self.batch.added.add(record.id)
         return self.stage(Effects(record, events))
 
     def change(self, job_id: str, **fields: Any) -> JobRecord:

@@ -6,7 +6,8 @@ done; any number of readers. Knows nothing of policies or executors. Users and p
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from sqlalchemy.engine import Connection
 
 from springtide.control.storage.accounts import AccountStore
 from springtide.control.storage.database.database_migrations import migrate
-from springtide.control.storage.database.databases import find_address, is_unavailable, open_engine, upsert
-from springtide.control.storage.database.rows import read_body, read_job, read_speed, write_fields, write_job
+from springtide.control.storage.database.databases import find_address, is_unavailable, open_engine
+from springtide.control.storage.database.rows import read_body, read_job, read_speed, write_fields
+from springtide.control.storage.database.store_batches import Batch, insert_batch
 from springtide.control.storage.database.tables import (
     EVENTS,
     FACTS,
@@ -50,9 +52,6 @@ logger = logging.getLogger("springtide.control")
 RECENT_JOBS = 256
 COMMITS = "commits"  # the fact that counts them
 PREDICTED = tuple(PREDICTIONS.c[one.name] for one in fields(PredictionRecord))
-FORGET_INSTRUCTION = INSTRUCTIONS.delete().where(
-    (INSTRUCTIONS.c.job == bindparam("sent_job")) & (INSTRUCTIONS.c.generation == bindparam("sent_generation"))
-)
 IS_KNOWN = select(JOBS.c.id).where(JOBS.c.id == bindparam("id"))
 FORGET_PREDICTIONS = PREDICTIONS.delete().where(PREDICTIONS.c.job == bindparam("gone"))
 FORGET_OFFERS = OFFERS.delete().where(OFFERS.c.job == bindparam("gone"))
@@ -66,51 +65,6 @@ NAMED_JOBS = (
     .where(JOBS.c.owner == bindparam("of"))
     .limit(2)
 )
-
-
-@dataclass(slots=True)
-class Batch:
-    """Changes to be written together; a later change of the same thing replaces the earlier one."""
-
-    jobs: dict[str, JobRecord] = field(default_factory=dict)
-    events: list[EventRecord] = field(default_factory=list)
-    offers: dict[str, OfferRecord] = field(default_factory=dict)
-    speeds: dict[str, SpeedRecord] = field(default_factory=dict)
-    instructions: list[InstructionRecord] = field(default_factory=list)
-    sent: list[tuple[str, int]] = field(default_factory=list)  # jobs and generations of instructions that have arrived
-    facts: dict[str, Any] = field(default_factory=dict)
-    predictions: list[PredictionRecord] = field(default_factory=list)
-    quarantine: list[QuarantineRecord] = field(default_factory=list)
-    usage: list[UsageRecord] = field(default_factory=list)
-    notices: list[NoticeRecord] = field(default_factory=list)
-
-    def copy(self) -> "Batch":
-        """A batch that may be changed without changing this one."""
-        return Batch(**{one.name: getattr(self, one.name).copy() for one in fields(self)})
-
-    def __bool__(self) -> bool:
-        return self != Batch()
-
-
-def insert_batch(connection: Connection, batch: Batch) -> None:
-    """Make all changes of a batch in a transaction that is open."""
-    upsert(connection, JOBS, "id", [write_job(record) for record in batch.jobs.values()])
-    counted = ((EVENTS, batch.events), (QUARANTINE, batch.quarantine), (NOTICES, batch.notices))
-    for table, records in counted:
-        if records:
-            rows = [{k: v for k, v in write_fields(one).items() if k != "seq"} for one in records]
-            connection.execute(table.insert(), rows)
-    for history, entries in ((PREDICTIONS, batch.predictions), (USAGE, batch.usage)):
-        if entries:
-            connection.execute(history.insert(), [write_fields(one) for one in entries])
-    upsert(connection, OFFERS, "id", [write_fields(offer) for offer in batch.offers.values()])
-    upsert(connection, SPEEDS, "key", [write_fields(speed) for speed in batch.speeds.values()])
-    if batch.instructions:
-        connection.execute(INSTRUCTIONS.insert(), [write_fields(one) for one in batch.instructions])
-    if batch.sent:
-        keys = [{"sent_job": job_id, "sent_generation": generation} for job_id, generation in batch.sent]
-        connection.execute(FORGET_INSTRUCTION, keys)
-    upsert(connection, FACTS, "name", [{"name": name, "value": value} for name, value in batch.facts.items()])
 
 
 def forget_speeds(connection: Connection) -> None:
@@ -211,7 +165,9 @@ class Store(AccountStore):
     def _remember(self, jobs: dict[str, JobRecord]) -> None:
         """Keep the last written jobs at hand. Only this process writes, and records are never changed."""
         recent = {**self._recent, **jobs}
-        self._recent = dict(list(recent.items())[-RECENT_JOBS:])
+        for job_id in list(islice(recent, max(0, len(recent) - RECENT_JOBS))):
+            del recent[job_id]
+        self._recent = recent
 
     def list_instructions(self) -> list[InstructionRecord]:
         """Instructions that may not have reached the executor, oldest first for each job."""

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
@@ -272,7 +273,7 @@ def check_variable(name: str) -> None:
 def split_command(value: str | list[str]) -> tuple[str, ...]:
     """The words of a command, none of them holding a NUL."""
     try:
-        words = tuple(shlex.split(value) if isinstance(value, str) else value)
+        words = split_text(value) if isinstance(value, str) else tuple(value)
     except ValueError as error:
         raise ValueError(f"{value!r} cannot be split into words ({error}); write it as a list") from None
     if not words or not words[0]:
@@ -280,6 +281,12 @@ def split_command(value: str | list[str]) -> tuple[str, ...]:
     if any("\0" in word for word in words):
         raise ValueError("a word holds a NUL character")
     return words
+
+
+@lru_cache
+def split_text(text: str) -> tuple[str, ...]:
+    """The words of a text, as a shell would split it; asked several times of each command."""
+    return tuple(shlex.split(text))
 
 
 def refuse_shell_syntax(value: str | list[str], key: str, info: ValidationInfo) -> None:

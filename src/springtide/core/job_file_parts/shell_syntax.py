@@ -5,6 +5,8 @@ import re
 OPERATORS = ("&&", "||", ">>", "<<", ";", "|", "&", ">", "<", "`", "(", ")", "*", "?", "\n")
 #: What acts only where a word begins: a comment, and one's home folder.
 WORD_BEGINS = ("#", "~")
+#: Without one of these a command holds nothing for a shell; most hold none.
+_SIGNS = re.compile(r"[&|<>;`()*?#~$\n]")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=", re.ASCII)
 #: Words of a shell that no program is called by, and what does the same in a job file.
 BUILTINS = {
@@ -56,6 +58,8 @@ def find_shell_syntax(text: str) -> str | None:
     A variable counts in double quotes too, because a shell replaces it there.
     """
     text = text.strip()
+    if _SIGNS.search(text) is None:
+        return None
     quote, position = "", 0
     while position < len(text):
         letter = text[position]

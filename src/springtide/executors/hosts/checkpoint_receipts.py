@@ -19,17 +19,17 @@ class ReceiptWatch:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.told: set[CheckpointName] = set()
+        self.passed_on: set[CheckpointName] = set()
 
     def list_new(self) -> list[tuple[str, str]]:
         """Names and manifests of those that were not there at the last look, oldest first."""
         named = [(parse_name(path.parent.name), path) for path in self.folder.glob(f"step-*/{MANIFEST}")]
-        fresh = sorted((name, path) for name, path in named if name is not None and name not in self.told)
+        fresh = sorted((name, path) for name, path in named if name is not None and name not in self.passed_on)
         found = []
         for name, path in fresh:
             with contextlib.suppress(OSError, UnicodeDecodeError):
                 found.append((str(name), read_plain(path).decode()))
-                self.told.add(name)
+                self.passed_on.add(name)
         return found
 
 
@@ -38,11 +38,11 @@ def keep_receipt(folder: Path, name: str, manifest: str, keep: int) -> None:
     known = parse_name(name)
     if known is None:
         raise ValueError(f"a receipt of {name[:80]!r}, which is no checkpoint's name")
-    place = folder / str(known)
-    place.mkdir(parents=True, exist_ok=True)
+    kept = folder / str(known)
+    kept.mkdir(parents=True, exist_ok=True)
     partial = folder / ".writing-receipt"
     partial.write_text(manifest)
-    partial.replace(place / MANIFEST)
+    partial.replace(kept / MANIFEST)
     names = [parse_name(path.parent.name) for path in folder.glob(f"step-*/{MANIFEST}")]
     for old in sorted((one for one in names if one is not None), reverse=True)[max(1, keep) :]:
         shutil.rmtree(folder / str(old), ignore_errors=True)

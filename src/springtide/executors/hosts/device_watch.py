@@ -64,6 +64,6 @@ def describe_change(before: tuple[Device, ...], after: tuple[Device, ...]) -> st
     """What is different, in words."""
     gone = [one.name for one in before if one not in after]
     new = [one.name for one in after if one not in before]
-    told = [f"nvidia-smi does not list {', '.join(gone)} any more"] if gone else []
-    told += [f"{', '.join(new)} came back"] if new else []
-    return f"{' and '.join(told)}; it joins again with {len(after)} devices"
+    changes = [f"nvidia-smi does not list {', '.join(gone)} any more"] if gone else []
+    changes += [f"{', '.join(new)} came back"] if new else []
+    return f"{' and '.join(changes)}; it joins again with {len(after)} devices"

@@ -1,7 +1,7 @@
 """The processes of one start on hosts that have joined, as the lead's attempt sees them.
 
 The same words as for processes of this machine (`places.JobProcesses`); what they do, say and print comes over the
-lines of their hosts.
+connections of their hosts.
 """
 
 import os
@@ -18,7 +18,7 @@ from springtide.executors.hosts.host_messages import (
     EndStart,
     Exited,
     Forked,
-    LineChanged,
+    ListeningChanged,
     Nonsense,
     OpenStart,
     PassCommand,
@@ -30,11 +30,11 @@ from springtide.executors.hosts.host_messages import (
     StartState,
 )
 from springtide.executors.hosts.own_disk import drop_folders, drop_paths, find_obstacle
+from springtide.executors.local.connections import Message
 from springtide.executors.local.jobs.environment import read_portable, read_private
 from springtide.executors.local.jobs.hangs import ProcessSample
 from springtide.executors.local.jobs.places import ProcessHandlers, find_host
-from springtide.executors.local.json_lines import Message
-from springtide.executors.local.processes.fork_servers import ForkLine
+from springtide.executors.local.processes.fork_servers import ForkServerHandle
 from springtide.executors.local.processes.worker_processes import STORE, WorkerProcess
 from springtide.executors.protocol import JobSpec
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from springtide.executors.hosts.host_hub import HostHub
 
 KILLED = -int(signal.SIGKILL)
-GuestReport = Forked | LineChanged | Said | Nonsense | Printed | Exited | Sampled | StartState | CheckpointReceipt
+GuestReport = Forked | ListeningChanged | Said | Nonsense | Printed | Exited | Sampled | StartState | CheckpointReceipt
 
 
 @dataclass
@@ -137,8 +137,8 @@ class GuestProcesses:
 
     def find_failure(self, is_hosts: bool) -> str:
         """The first failure of a host that is the host's own, or that is none of it."""
-        told = ((host, part) for host, part in self.parts.items() if part.failure and part.is_hosts == is_hosts)
-        return next((f"host {host}: {part.failure}" for host, part in told), "")
+        failed = ((host, part) for host, part in self.parts.items() if part.failure and part.is_hosts == is_hosts)
+        return next((f"host {host}: {part.failure}" for host, part in failed), "")
 
     @property
     def torch_version(self) -> str:
@@ -185,8 +185,8 @@ class GuestProcesses:
         self.add(name, device, host)
         shown = tuple(other.removeprefix(f"{host}/") for other in visible)
         local = device.removeprefix(f"{host}/")
-        told = dict(variables) if self.hub.sees_home(host) else drop_folders(variables)
-        self.hub.send(host, SpawnWorker("spawn", self.name, name, local, told, shown))
+        own = dict(variables) if self.hub.sees_home(host) else drop_folders(variables)
+        self.hub.send(host, SpawnWorker("spawn", self.name, name, local, own, shown))
 
     def hear(self, host: str, report: GuestReport) -> None:
         """Act on what a host tells of its part."""
@@ -217,14 +217,14 @@ class GuestProcesses:
             raise ValueError(f"a report on process {name!r}, which is not there")
         return guest
 
-    def hear_of(self, guest: Guest, report: Forked | LineChanged | Said | Nonsense | Printed | Exited) -> None:
+    def hear_of(self, guest: Guest, report: Forked | ListeningChanged | Said | Nonsense | Printed | Exited) -> None:
         """Act on what a host tells of one process."""
         if self.handlers is None or not guest.is_alive:
             return
         match report:
             case Forked(pid=pid):
                 guest.pid, guest.forked_s = pid, time.monotonic()
-            case LineChanged(listening=listening):
+            case ListeningChanged(listening=listening):
                 guest.listening = listening
                 guest.connected = guest.connected or listening
             case Said(message=message):
@@ -280,7 +280,7 @@ class GuestProcesses:
         now_s = time.monotonic()
         return self.store.are_gone and all(part.is_gone(now_s) for part in self.parts.values())
 
-    def has_fork(self, servers: Collection[ForkLine]) -> bool:
+    def has_fork(self, servers: Collection[ForkServerHandle]) -> bool:
         """Whether one of these forked the store; a host that loses its own tells of its processes' ends."""
         return self.store.has_fork(servers)
 

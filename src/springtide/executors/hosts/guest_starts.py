@@ -7,13 +7,13 @@ turn of the loop, after it, so that a process's last words come before its end.
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from springtide.executors.hosts.beating_lines import BeatingLines
+from springtide.executors.hosts.beating_connections import BeatingConnection
 from springtide.executors.hosts.checkpoint_receipts import ReceiptWatch
 from springtide.executors.hosts.host_messages import (
     CheckpointReceipt,
     Exited,
     Forked,
-    LineChanged,
+    ListeningChanged,
     Nonsense,
     OpenStart,
     Printed,
@@ -23,13 +23,13 @@ from springtide.executors.hosts.host_messages import (
     encode,
 )
 from springtide.executors.hosts.own_disk import find_variables
+from springtide.executors.local.connections import Message
 from springtide.executors.local.jobs.places import LocalPlace, LocalProcesses, ProcessHandlers
-from springtide.executors.local.json_lines import Message
 from springtide.executors.local.processes.worker_processes import WorkerProcess
 
 
 @dataclass
-class ToldOfProcess:
+class KnownOfProcess:
     """What the lead knows of a process."""
 
     pid: int | None = None
@@ -43,8 +43,8 @@ class GuestStart:
 
     name: str
     processes: LocalProcesses
-    lines: BeatingLines
-    told: dict[str, ToldOfProcess] = field(default_factory=dict)
+    connection: BeatingConnection
+    known: dict[str, KnownOfProcess] = field(default_factory=dict)
     state: StartState | None = None
     #: Whether the lead has ended it: when nothing is left, that is told too.
     killed: bool = False
@@ -61,18 +61,18 @@ class GuestStart:
         if not self.failure:
             self.failure, self.is_hosts = failure, is_hosts
 
-    def tell_message(self, process: WorkerProcess, message: Message) -> None:
+    def send_message(self, process: WorkerProcess, message: Message) -> None:
         """Pass on what a process says."""
-        self.tell_process(process)
-        self.lines.send(Said("said", self.name, process.name, message))
+        self.send_changes(process)
+        self.connection.send(Said("said", self.name, process.name, message))
 
-    def tell_output(self, process: WorkerProcess, data: bytes) -> None:
+    def send_output(self, process: WorkerProcess, data: bytes) -> None:
         """Pass on what a process prints."""
-        self.lines.send(Printed("printed", self.name, process.name, encode(data)))
+        self.connection.send(Printed("printed", self.name, process.name, encode(data)))
 
-    def tell_nonsense(self, process: WorkerProcess, text: str) -> None:
+    def send_nonsense(self, process: WorkerProcess, text: str) -> None:
         """Pass on that a process says what is no message."""
-        self.lines.send(Nonsense("nonsense", self.name, process.name, text))
+        self.connection.send(Nonsense("nonsense", self.name, process.name, text))
 
     def kill(self) -> None:
         """End all of it at once."""
@@ -81,55 +81,57 @@ class GuestStart:
 
     def tick(self, now_s: float, sample_s: float, is_unfit: bool) -> None:
         """Tell what has changed; where the host is unfit, no failure is the job's."""
-        self.processes.hold_output(self.lines.is_crowded)
+        self.processes.hold_output(self.connection.is_crowded)
         for process in list(self.processes.by_name.values()):
-            self.tell_process(process)
+            self.send_changes(process)
         if now_s - self.sampled_s >= sample_s:
             self.sampled_s = now_s
-            self.tell_samples()
-            self.tell_receipts()
+            self.send_samples()
+            self.send_receipts()
         gone = self.killed and self.processes.are_gone
         failure, version = self.failure or self.processes.failure, self.processes.torch_version
         is_hosts = bool(failure) and (self.is_hosts or is_unfit)
         state = StartState("state", self.name, version, failure, gone, is_hosts)
         if state != self.state:
             self.state = state
-            self.lines.send(state)
+            self.connection.send(state)
 
-    def tell_process(self, process: WorkerProcess) -> None:
+    def send_changes(self, process: WorkerProcess) -> None:
         """Tell of a process what the lead does not know yet."""
-        told = self.told.setdefault(process.name, ToldOfProcess())
-        if process.pid is not None and told.pid is None:
-            told.pid = process.pid
-            self.lines.send(Forked("forked", self.name, process.name, process.pid))
-        if process.is_listening != told.listening:
-            told.listening = process.is_listening
-            self.lines.send(LineChanged("line", self.name, process.name, told.listening))
-        if process.code is not None and not told.ended:
-            told.ended = True
-            self.tell_receipts()  # of what it saved last, before its end is judged
-            self.lines.send(Exited("exited", self.name, process.name, process.code, process.is_starved))
+        known = self.known.setdefault(process.name, KnownOfProcess())
+        if process.pid is not None and known.pid is None:
+            known.pid = process.pid
+            self.connection.send(Forked("forked", self.name, process.name, process.pid))
+        if process.is_listening != known.listening:
+            known.listening = process.is_listening
+            self.connection.send(ListeningChanged("line", self.name, process.name, known.listening))
+        if process.code is not None and not known.ended:
+            known.ended = True
+            self.send_receipts()  # of what it saved last, before its end is judged
+            self.connection.send(Exited("exited", self.name, process.name, process.code, process.is_starved))
 
-    def tell_samples(self) -> None:
+    def send_samples(self) -> None:
         """Send what a look at the processes shows."""
         found = [sample for process in self.processes.alive() if (sample := process.sample()) is not None]
         if found:
             samples = {sample.name: (sample.is_stopped, sample.cpu_s) for sample in found}
-            self.lines.send(Sampled("sampled", self.name, samples))
+            self.connection.send(Sampled("sampled", self.name, samples))
 
-    def tell_receipts(self) -> None:
+    def send_receipts(self) -> None:
         """Send the receipts of checkpoints that are new."""
         for name, manifest in self.receipts.list_new() if self.receipts is not None else ():
-            self.lines.send(CheckpointReceipt("saved", self.name, name, manifest))
+            self.connection.send(CheckpointReceipt("saved", self.name, name, manifest))
 
 
-def open_start(place: LocalPlace, order: OpenStart, lines: BeatingLines, on_own_disk: bool = False) -> GuestStart:
+def open_start(
+    place: LocalPlace, order: OpenStart, connection: BeatingConnection, on_own_disk: bool = False
+) -> GuestStart:
     """Be ready for processes of a start."""
-    start = GuestStart(order.start, place.open_with(order.job, order.spec, order.private), lines)
+    start = GuestStart(order.start, place.open_with(order.job, order.spec, order.private), connection)
     if on_own_disk:
         start.receipts = ReceiptWatch(Path(order.spec.checkpoint.dir))
         start.variables = find_variables(order.spec)
     start.processes.connect_handlers(
-        ProcessHandlers(start.tell_message, start.tell_output, lambda process: None, start.tell_nonsense)
+        ProcessHandlers(start.send_message, start.send_output, lambda process: None, start.send_nonsense)
     )
     return start

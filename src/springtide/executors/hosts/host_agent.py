@@ -2,15 +2,14 @@
 
 `python -m springtide.executors.hosts.host_agent --home DIR --name NAME` dials the lead of the home again and again. The
 home lies on storage that all hosts share; where it does not, the lead's address is in this host's state folder, and
-code, secrets and receipts come and go over the line (`own_disk`). It has no journal and decides nothing: what should
-run, and what follows from an end, is the lead's. A host that has not heard its lead for a few seconds ends all guests,
-because the lead counts them as gone soon after.
+code, secrets and receipts come and go over the connection (`own_disk`). It has no journal and decides nothing: what
+should run, and what follows from an end, is the lead's. A host that has not heard its lead for a few seconds ends all
+guests, because the lead counts them as gone soon after.
 """
 
 import argparse
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -26,7 +25,7 @@ from pydantic import TypeAdapter
 from springtide.errors import ExecutorError
 from springtide.executors import boot_clock
 from springtide.executors.hosts import own_disk
-from springtide.executors.hosts.beating_lines import BeatingLines, BeatSender
+from springtide.executors.hosts.beating_connections import BeatingConnection, BeatSender
 from springtide.executors.hosts.device_watch import LOOK_S, DeviceWatch, describe_change, find_gpus
 from springtide.executors.hosts.guest_starts import GuestStart, open_start
 from springtide.executors.hosts.host_fitness import check_fitness, is_hosts_trouble
@@ -55,20 +54,17 @@ from springtide.executors.hosts.host_messages import (
     read_order,
 )
 from springtide.executors.hosts.lead_address import HOSTS, LeadAddress, find_lead_file, is_replaced, read_lead
-from springtide.executors.hosts.lead_dialer import LeadLine, RefusedError, dial
+from springtide.executors.hosts.lead_dialer import LeadConnection, RefusedError, dial
 from springtide.executors.hosts.network_routes import Route, find_route
 from springtide.executors.hosts.own_disk import AwaitedStart, OwnDisk
-from springtide.executors.local.daemon import detach, turn_over
+from springtide.executors.local.daemon import detach
 from springtide.executors.local.discovery import Discovery, discover
-from springtide.executors.local.jobs.environment import MARK, allow
-from springtide.executors.local.jobs.places import PLAIN_JOB, LocalPlace, find_key
-from springtide.executors.local.json_lines import EventLoop
-from springtide.executors.local.paths import LOCK, LOG, make_mark, make_runtime_folder, try_lock
-from springtide.executors.local.processes.cgroups import GroupLimits, open_groups
+from springtide.executors.local.jobs.places import LocalPlace
+from springtide.executors.local.machine import Machine
+from springtide.executors.local.paths import LOCK, keep_from_cleaners, try_lock
+from springtide.executors.local.processes.cgroups import GroupLimits
 from springtide.executors.local.processes.fences import Fence
-from springtide.executors.local.processes.fork_servers import ForkPool
-from springtide.executors.local.processes.stray_processes import adopt_orphans, end_orphans
-from springtide.executors.local.processes.worker_processes import reap
+from springtide.executors.local.processes.stray_processes import adopt_orphans
 from springtide.executors.local.processor_load import LoadMeter
 
 StartOrder = OpenStart | SpawnWorker | PassCommand | SendSignal | EndStart
@@ -105,31 +101,23 @@ class HostAgent:
 
     def __init__(self, settings: HostSettings) -> None:
         self.settings = settings
-        self.loop = EventLoop()
-        self.mark = make_mark(settings.state_dir)
-        self.groups = open_groups(self.mark, GroupLimits())
-        reap(self.mark)
-        if self.groups is not None:
-            self.groups.sweep()
-        self.folder = make_runtime_folder(settings.state_dir)
-        self.environment = {**allow(os.environ), MARK: self.mark}
+        self.machine = Machine(settings.state_dir, GroupLimits())
+        self.loop, self.forks = self.machine.loop, self.machine.forks
         #: By which fork servers end the guests where this process cannot.
-        self.fence = Fence(self.folder / "lease", settings.times.fence_s)
-        early = {**self.environment, **self.fence.variables}
-        self.forks = ForkPool(self.loop, self.folder, early, settings.state_dir / LOG)
-        self.forks.kept = find_key(PLAIN_JOB, sys.executable)
-        self.forks.find(self.forks.kept)
+        self.fence = Fence(self.machine.folder / "lease", settings.times.fence_s)
+        self.forks.environment |= self.fence.variables
+        self.machine.warm()
         self.discovery: Discovery = discover(settings.cpu_slots)
         self.meter = self.make_meter()
         self.watch = DeviceWatch(self.discovery, lambda: discover(settings.cpu_slots), settings.look_s)
         #: The devices with which it joins again, if it leaves because they are others.
         self.renewal: Discovery | None = None
         self.starts: dict[str, GuestStart] = {}
-        self.lines: BeatingLines | None = None
+        self.connection: BeatingConnection | None = None
         self.place: LocalPlace | None = None
         #: Where the lead's home is not seen here.
         self.disk: OwnDisk | None = None
-        self.memory = HostMemory(self.mark)
+        self.memory = HostMemory(self.machine.mark)
         self.beats = BeatSender(settings.times.beat_s, self.renew_fence)
         self.inspected_s = 0.0
         self.contact_s = time.monotonic()
@@ -153,7 +141,7 @@ class HostAgent:
         while not (self.leaving or self.is_told_to_go) and time.monotonic() - self.contact_s < self.find_lease_s():
             try:
                 lead = read_lead(self.settings.home, self.settings.state_dir)
-                line = dial(lead, self.settings.name, self.settings.times.meet_s)
+                met = dial(lead, self.settings.name, self.settings.times.meet_s)
             except RefusedError:
                 raise
             except (OSError, ExecutorError) as error:
@@ -162,7 +150,7 @@ class HostAgent:
                     print(f"no lead yet: {said}", flush=True)
                 self.turn(DIAL_S)
                 continue
-            self.serve_lead(line, lead)
+            self.serve_lead(met, lead)
             self.renew()
 
     def renew(self) -> None:
@@ -175,61 +163,47 @@ class HostAgent:
         is_clusters = find_lead_file(self.settings.home, self.settings.state_dir).exists()
         return self.settings.lease_s if is_clusters else min(ENDED_S, self.settings.lease_s)
 
-    def serve_lead(self, met: LeadLine, lead: LeadAddress) -> None:
-        """Serve a lead until its line ends, it is silent, or another has its place; then nothing of it is left here."""
-        route = find_route(met.line)
-        self.place = self.make_place(route)
-        lines, self.meter = BeatingLines(met.line), self.make_meter()
-        self.lines = lines
-        lines.trust()
-        self.renew_fence(lines)
+    def serve_lead(self, met: LeadConnection, lead: LeadAddress) -> None:
+        """Serve a lead until it hangs up, is silent, or another has its place; then nothing of it is left here."""
+        route = find_route(met.sock)
+        devices = {device.name: device for device in self.discovery.devices}
+        self.place = self.machine.make_place(devices, choose_network(route, os.environ))
+        connection, self.meter = BeatingConnection(met.sock), self.make_meter()
+        self.connection = connection
+        connection.trust()
+        self.fence.take(connection, connection.sure_s)
         if not met.sees_home and self.disk is None:
             self.disk = OwnDisk(self.settings.state_dir, self.ask_lead)
-        self.beats.add(lines)
+        self.beats.add(connection)
         offers = tuple(DeviceOffer(one.name, one.type, one.uuid, one.memory_gib) for one in self.discovery.devices)
-        lines.send(Ready("ready", route.address, offers, met.sees_home))
+        connection.send(Ready("ready", route.address, offers, met.sees_home))
         print(f"joined as {self.settings.name} at {route.address}, {len(offers)} devices", flush=True)
-        self.loop.watch(lines, self.read)
-        while lines.open and not self.is_fenced(lines) and not self.is_over:
+        self.loop.watch(connection, self.read)
+        while connection.open and not self.is_fenced(connection) and not self.is_over:
             self.turn(BUSY_TURN_S if self.is_restless else TURN_S)
             if is_replaced(lead, self.settings.state_dir):
                 print("another lead has taken the place of this one", flush=True)
                 break
-        silent_s = time.monotonic() - lines.heard_s
+        silent_s = time.monotonic() - connection.heard_s
         print(f"the lead is gone (last heard {silent_s:.1f} s ago); {len(self.starts)} starts end", flush=True)
-        self.contact_s = lines.heard_s
-        self.loop.unwatch(lines)
-        lines.close()
-        self.lines = None
+        self.contact_s = connection.heard_s
+        self.loop.unwatch(connection)
+        connection.close()
+        self.connection = None
         if self.disk is not None:
             self.disk.forget()
         self.end_guests()
 
-    def make_place(self, route: Route) -> LocalPlace:
-        """This host as a place for processes, on the network that leads to the lead."""
-        devices = {device.name: device for device in self.discovery.devices}
-        return LocalPlace(
-            self.loop,
-            self.forks,
-            self.folder,
-            devices,
-            self.environment,
-            sys.executable,
-            self.groups,
-            choose_network(route, os.environ),
-        )
-
-    def is_fenced(self, lines: BeatingLines) -> bool:
+    def is_fenced(self, connection: BeatingConnection) -> bool:
         """Whether the lead has not heard us, as far as we know, for so long that it will count the guests as gone."""
-        return boot_clock.read_s() - lines.sure_s >= self.settings.times.fence_s
+        return boot_clock.read_s() - connection.sure_s >= self.settings.times.fence_s
 
-    def renew_fence(self, lines: BeatingLines) -> None:
+    def renew_fence(self, connection: BeatingConnection) -> None:
         """Let the fork servers know how long the guests may stay; whatever a turn of ours waits for.
 
-        The thread that beats may still be at a line that has ended: that says nothing of the guests of the next one.
+        The thread that beats may still be at a connection that has ended: it says nothing of the guests of the next.
         """
-        if lines is self.lines:
-            self.fence.renew(lines.sure_s)
+        self.fence.renew(connection, connection.sure_s)
 
     @property
     def is_restless(self) -> bool:
@@ -254,22 +228,22 @@ class HostAgent:
 
     def ask_lead(self, question: WantCode) -> None:
         """Ask the lead for something, if it is there."""
-        if self.lines is not None:
-            self.lines.send(question)
+        if self.connection is not None:
+            self.connection.send(question)
 
     def read(self) -> None:
-        """Obey the lead; what is no order of ours ends its line."""
-        assert self.lines is not None
+        """Obey the lead; what is no order of ours ends the connection."""
+        assert self.connection is not None
         try:
-            for message in self.lines.read():
+            for message in self.connection.read():
                 self.obey(read_order(message))
         except ValueError as error:
             print(f"the lead says what cannot be: {error}", flush=True)
-            self.lines.open = False
+            self.connection.open = False
 
     def obey(self, order: ToHost) -> None:
         """Carry out one order; those for a start that is not here come too late."""
-        assert self.lines is not None and self.place is not None
+        assert self.connection is not None and self.place is not None
         match order:
             case Beat():
                 pass
@@ -280,54 +254,54 @@ class HostAgent:
             case CodePart():
                 self.take_code(order)
             case _:
-                self.obey_for(order, self.place, self.lines)
+                self.obey_for(order, self.place, self.connection)
 
     def take_code(self, part: CodePart) -> None:
         """Keep a piece of code; when it is whole, or cannot be had, do what was ordered meanwhile."""
-        assert self.disk is not None and self.lines is not None and self.place is not None
+        assert self.disk is not None and self.connection is not None and self.place is not None
         try:
             ready: list[AwaitedStart] = self.disk.take(part)
         except (OSError, ExecutorError, tarfile.TarError) as error:
             for one in self.disk.give_up(part.digest):
-                self.tell_failure(one.order.start, f"its code cannot be had: {error}", error, own_disk=True)
+                self.send_failure(one.order.start, f"its code cannot be had: {error}", error, own_disk=True)
             return
         for one in ready:
             for order in (one.order, *one.later):
-                self.obey_for(order, self.place, self.lines)
+                self.obey_for(order, self.place, self.connection)
 
-    def obey_for(self, order: StartOrder, place: LocalPlace, lines: BeatingLines) -> None:
+    def obey_for(self, order: StartOrder, place: LocalPlace, connection: BeatingConnection) -> None:
         """Carry out an order for a start; what cannot be done here is told, and costs that start only."""
         try:
             if isinstance(order, OpenStart):
-                self.open(order, place, lines)
+                self.open(order, place, connection)
             elif self.disk is not None and (awaited := self.disk.awaited.get(order.start)) is not None:
                 awaited.later.append(order)
             elif (start := self.starts.get(order.start)) is not None:
                 self.change(start, order)
         except Exception as error:
             traceback.print_exc()
-            self.tell_failure(order.start, f"{type(error).__name__}: {error}", error)
+            self.send_failure(order.start, f"{type(error).__name__}: {error}", error)
 
-    def tell_failure(self, start: str, failure: str, error: Exception, own_disk: bool = False) -> None:
+    def send_failure(self, start: str, failure: str, error: Exception, own_disk: bool = False) -> None:
         """Tell why a start cannot be here; a host that is to blame leaves, so that others are asked instead."""
-        assert self.lines is not None
+        assert self.connection is not None
         is_hosts = is_hosts_trouble(error, self.settings.state_dir, own_disk)
         known = self.starts.get(start)
         if known is None:
-            self.lines.send(StartState("state", start, "", failure, True, is_hosts))
+            self.connection.send(StartState("state", start, "", failure, True, is_hosts))
         else:
             known.fail(failure, is_hosts)
         if is_hosts:
             self.leave(failure, self.settings.notice_s)
 
-    def open(self, order: OpenStart, place: LocalPlace, lines: BeatingLines) -> None:
+    def open(self, order: OpenStart, place: LocalPlace, connection: BeatingConnection) -> None:
         """Be ready for processes of a start, once its code is here."""
         if not order.code:
-            start = open_start(place, order, lines)
+            start = open_start(place, order, connection)
         elif self.disk is None:
             raise ExecutorError("code was sent to a host that sees the home")
         elif self.disk.has_code(order):
-            start = open_start(place, self.disk.place(order), lines, on_own_disk=True)
+            start = open_start(place, self.disk.rehome(order), connection, on_own_disk=True)
         else:
             return
         start.variables = {**start.variables, **self.memory.open(order, time.monotonic())}
@@ -364,26 +338,23 @@ class HostAgent:
         now_s = time.monotonic()
         if now_s - self.inspected_s >= INSPECT_S:
             self.inspected_s = now_s
-            turn_over(self.settings.state_dir / LOG)
-            self.forks.kill_stopped()
             jobs = {start.processes.job for start in self.starts.values()}
-            self.forks.drop_unused(now_s, jobs)
+            self.machine.inspect(now_s, jobs)
             self.memory.sweep(jobs, now_s)
             self.sweep_disk(now_s)
-            end_orphans(self.forks.list_pids())
         dropped, trouble = self.forks.poll(now_s), self.forks.find_trouble()
         for start in list(self.starts.values()):
             if start.processes.has_fork(dropped):
                 start.processes.lose_fork()
-            if self.lines is not None:
+            if self.connection is not None:
                 start.tick(now_s, self.settings.times.sample_s, bool(trouble))
         if trouble:
             self.leave(trouble, self.settings.notice_s)
-        if self.lines is not None:
+        if self.connection is not None:
             load = self.meter.look(now_s)
             if load is not None:
-                self.lines.send(HostLoaded("loaded", load.cores, load.outside, load.slowdown))
-            self.lines.flush()
+                self.connection.send(HostLoaded("loaded", load.cores, load.outside, load.slowdown))
+            self.connection.flush()
 
     def sweep_disk(self, now_s: float) -> None:
         """Remove what no start needs here any more; what cannot be looked at now is looked at again."""
@@ -397,7 +368,7 @@ class HostAgent:
         found = None if self.leaving else self.watch.take_change()
         if found is None:
             return
-        if self.lines is None:  # nobody has been told of them
+        if self.connection is None:  # nobody has been told of them
             self.discovery = Discovery(found)
         else:
             self.renewal = Discovery(found)
@@ -418,21 +389,16 @@ class HostAgent:
         if not self.leaving:
             print(f"host agent {os.getpid()} leaves: {reason}", flush=True)
             self.leaving, self.until_s = reason, time.monotonic() + notice_s
-            if self.lines is not None and notice_s:
-                self.lines.send(Leaving("leaving", notice_s, reason))
+            if self.connection is not None and notice_s:
+                self.connection.send(Leaving("leaving", notice_s, reason))
 
     def close(self) -> None:
         """End everything that was started."""
         self.end_guests()
         self.beats.close()
         self.watch.close()
-        self.forks.close()
-        reap(self.mark)
-        if self.groups is not None:
-            self.groups.close()
-        self.loop.close()
+        self.machine.close()
         self.memory.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def choose_network(route: Route, environ: Mapping[str, str]) -> dict[str, str]:
@@ -445,6 +411,7 @@ def run(settings: HostSettings) -> int:
     lock = try_lock(settings.state_dir / LOCK)
     if lock is None:
         return 0
+    keep_from_cleaners(settings.state_dir)
     adopt_orphans()
     with lock:
         own_disk.clear(settings.state_dir)

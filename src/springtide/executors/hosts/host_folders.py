@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from springtide.errors import ExecutorError
-from springtide.executors.local.paths import PLACE, make_mark
+from springtide.executors.local.paths import AGENT_NOTES, make_mark
 
 #: In the folder of an agent that was told to go: the node that it has left.
 LEFT = "left"
@@ -41,7 +41,7 @@ def make_state_dir(home: Path, name: str) -> Path:
 def read_agent(state_dir: Path) -> int | None:
     """The agent that has a state folder, if it is there."""
     with contextlib.suppress(OSError, ValueError, KeyError, psutil.Error):
-        pid = int(json.loads((state_dir / PLACE).read_text())["pid"])
+        pid = int(json.loads((state_dir / AGENT_NOTES).read_text())["pid"])
         if "springtide.executors.hosts.host_agent" in psutil.Process(pid).cmdline():
             return pid
     return None
@@ -49,7 +49,7 @@ def read_agent(state_dir: Path) -> int | None:
 
 def list_agents() -> list[int]:
     """The agents of this host that are ours, of whichever home."""
-    found = [read_agent(place.parent) for place in find_root().glob(f"*/{PLACE}")]
+    found = [read_agent(notes.parent) for notes in find_root().glob(f"*/{AGENT_NOTES}")]
     return [pid for pid in found if pid is not None]
 
 

@@ -1,6 +1,6 @@
 """The lead's side of a cluster: hosts that have joined, their devices, and the starts of jobs that run there.
 
-Hosts dial in and prove that they know the token. A host that is silent, or whose line ends, is lost with all its
+Hosts dial in and prove that they know the token. A host that is silent, or whose connection ends, is lost with all its
 devices: its guests count as killed, and `NodeLost` is told. When it comes back it is a new host that has no guests.
 """
 
@@ -16,11 +16,9 @@ from itertools import count
 from math import inf
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
 from springtide import __version__
 from springtide.executors.delivery import EventFields
-from springtide.executors.hosts.beating_lines import BeatingLines, BeatSender
+from springtide.executors.hosts.beating_connections import BeatingConnection, BeatSender
 from springtide.executors.hosts.guest_processes import GuestProcesses, GuestReport, LastStart
 from springtide.executors.hosts.host_messages import (
     Admission,
@@ -40,6 +38,7 @@ from springtide.executors.hosts.host_messages import (
     prove,
     read_report,
 )
+from springtide.executors.hosts.host_roll import HostRoll, RollEntry
 from springtide.executors.hosts.lead_address import WITNESS, find_key, listen_for_hosts
 from springtide.executors.hosts.packed_code import PackedCode
 from springtide.executors.local.discovery import Device
@@ -64,42 +63,20 @@ from springtide.executors.wire import describe_problem
 MOST_STRANGERS = 64
 #: Jobs whose last start is known.
 MOST_STARTS = 10_000
-#: In the home: the hosts that are here.
-ROLL = "hosts.roll"
 #: A host that has been lost for so long is forgotten, unless a job waits for it; and reasons that are kept.
 FORGET_S = 86_400.0
 MOST_REFUSED = 100
-#: After a host's line has ended, how long its guests may take to end.
+#: After a host has hung up, how long its guests may take to end.
 END_S = 1.0
 #: Events of nodes are no job's.
 NOBODY: EventFields = {"job": "", "generation": 0}
 
 
-@dataclass(frozen=True, slots=True)
-class RollEntry:
-    """A host that was here, or was lost so lately that its guests may still be there."""
-
-    name: str
-    address: str
-    devices: tuple[Device, ...]
-    nodes: dict[str, str] = field(default_factory=dict)
-
-
-_ROLL: TypeAdapter[list[RollEntry]] = TypeAdapter(list[RollEntry])
-
-
-def read_roll(home: Path) -> list[RollEntry]:
-    """The hosts that were here when the roll was written last; none if there is none that can be read."""
-    with contextlib.suppress(OSError, ValueError):
-        return _ROLL.validate_json((home / ROLL).read_bytes())
-    return []
-
-
 @dataclass(eq=False)
-class HostLine:
-    """A line from a host: a stranger's until it is `joined`."""
+class Caller:
+    """Whoever has connected: a stranger, until it is a host that has `joined`."""
 
-    lines: BeatingLines
+    connection: BeatingConnection
     nonce: str
     since_s: float
     host: str = ""
@@ -113,7 +90,7 @@ class KnownHost:
     name: str
     address: str
     devices: tuple[Device, ...]
-    line: HostLine | None = None
+    caller: Caller | None = None
     sees_home: bool = True
     #: It has said that it goes: what it does is ended, and nothing more is started there.
     is_leaving: bool = False
@@ -128,15 +105,17 @@ class KnownHost:
         named = {one: self.name if is_plain else f"{self.name}.{one}" for one in types}
         self.nodes = {**named, **self.nodes}
 
+    @property
+    def is_here(self) -> bool:
+        """Whether it is connected now."""
+        return self.caller is not None
+
     def list_nodes(self) -> tuple[ExecutorNode, ...]:
         """The host as nodes of one device type each: by its own name, or with the type where it came with several."""
         types = list(dict.fromkeys(device.type for device in self.devices))
         return tuple(
             ExecutorNode(
-                self.nodes[one],
-                one,
-                tuple(device.name for device in self.devices if device.type == one),
-                self.line is not None,
+                self.nodes[one], one, tuple(device.name for device in self.devices if device.type == one), self.is_here
             )
             for one in types
         )
@@ -164,7 +143,7 @@ class HostHub:
         self.code = PackedCode(local.folder / "code")
         self.listener, self.lead = listen_for_hosts(home, host)
         self.key = find_key(home)
-        #: Who takes the line of a server on another machine; None: there is no server.
+        #: Who takes the connection of a server on another machine; None: there is no server.
         self.on_server: Callable[[socket.socket], None] | None = None
         self.witness, self.content = home / WITNESS, secrets.token_hex(16)
         with open(self.witness, "w", opener=open_private) as file:
@@ -172,23 +151,21 @@ class HostHub:
         self.hosts: dict[str, KnownHost] = {}
         #: By name, those of hosts that are lost too: a job may wait for them.
         self.devices: dict[str, Device] = {}
-        self.lines: list[HostLine] = []
+        self.callers: list[Caller] = []
         self.starts: dict[str, GuestProcesses] = {}
         #: The last start of each job, by which the next one knows whose copies in memory are the newest.
         self.last_starts: dict[str, LastStart] = {}
         #: Why hosts were not taken, by name.
         self.refused: dict[str, str] = {}
         self.numbers = count()
-        self.roll = home / ROLL
-        #: When the first of the lost hosts on the roll is cleared, and so leaves it.
-        self.roll_until_s = inf
+        self.roll = HostRoll(home)
         self.call_roll()
         self.beats = BeatSender(self.times.beat_s)
         self.loop.watch(self.listener, self.accept)
 
     def call_roll(self) -> None:
         """Expect the hosts that the lead before us had; those that do not come are told as lost."""
-        for host in read_roll(self.roll.parent):
+        for host in self.roll.found or ():
             self.hosts[host.name] = KnownHost(host.name, host.address, host.devices, nodes=host.nodes)
             self.devices.update({device.name: device for device in host.devices})
         self.missing = set(self.hosts)
@@ -197,14 +174,14 @@ class HostHub:
     def write_roll(self) -> None:
         """Write down whose guests may be there, for the lead after us."""
         now_s = time.monotonic()
-        there = [one for one in self.hosts.values() if one.line is not None or one.cleared_s > now_s]
-        here = [RollEntry(one.name, one.address, one.devices, one.nodes) for one in there]
-        self.roll_until_s = min((one.cleared_s for one in there if one.line is None), default=inf)
-        building = self.roll.with_suffix(".new")
-        with contextlib.suppress(OSError):
-            with open(building, "wb", opener=open_private) as file:
-                file.write(_ROLL.dump_json(here))
-            building.replace(self.roll)
+        there = [one for one in self.hosts.values() if self.may_have_guests(one, now_s)]
+        lost = (one.cleared_s for one in there if not one.is_here and one.name not in self.missing)
+        entries = [RollEntry(one.name, one.address, one.devices, one.nodes) for one in there]
+        self.roll.write(entries, min(lost, default=inf), now_s)
+
+    def may_have_guests(self, host: KnownHost, now_s: float) -> bool:
+        """Whether processes of ours, or of the lead before us, may be on a host."""
+        return host.is_here or host.name in self.missing or host.cleared_s > now_s
 
     # As a place.
 
@@ -231,12 +208,12 @@ class HostHub:
         """Whether the hosts of these devices are there now, and stay: what is started on one that goes is lost.
 
         And whether nothing that the lead before us has started can still run on a host that has not come back: nobody
-        here knows which jobs were there.
+        here knows which jobs were there. The lead after us must know these hosts as well, so they are on the roll.
         """
-        if self.missing and time.monotonic() < self.called_s + self.times.clear_s:
+        if (self.missing or self.roll.found is None) and time.monotonic() < self.called_s + self.times.clear_s:
             return False
         hosts = {find_host(device) for device in devices}
-        return all(self.is_here(host) and not self.hosts[host].is_leaving for host in hosts)
+        return hosts <= self.roll.names and all(self.is_here(one) and not self.hosts[one].is_leaving for one in hosts)
 
     def list_awaited(self, devices: Collection[str]) -> list[str]:
         """Those of these devices whose host is not known, or not any more: a job waits for it, as for one that is lost.
@@ -248,7 +225,7 @@ class HostHub:
     def is_here(self, host: str) -> bool:
         """Whether a host is there now."""
         known = self.hosts.get(host)
-        return known is not None and known.line is not None
+        return known is not None and known.is_here
 
     def sees_home(self, host: str) -> bool:
         """Whether a host has the home before it; one that is lost is not asked."""
@@ -258,66 +235,66 @@ class HostHub:
     def send(self, host: str, message: ToHost) -> None:
         """Send a message to a host, if it is there."""
         known = self.hosts.get(host)
-        if known is not None and known.line is not None:
-            known.line.lines.send(message)
+        if known is not None and known.caller is not None:
+            known.caller.connection.send(message)
 
     def list_nodes(self) -> list[ExecutorNode]:
         """All nodes, those that are lost too."""
         return [node for _, known in sorted(self.hosts.items()) for node in known.list_nodes()]
 
-    # Lines.
+    # Callers.
 
     def accept(self) -> None:
-        """Take a stranger's line, and ask who it is."""
+        """Take a stranger's connection, and ask who it is."""
         with contextlib.suppress(OSError):
-            line, _ = self.listener.accept()
-            if sum(not one.joined for one in self.lines) >= MOST_STRANGERS:
-                line.close()
+            sock, _ = self.listener.accept()
+            if sum(not one.joined for one in self.callers) >= MOST_STRANGERS:
+                sock.close()
                 return
-            held = HostLine(BeatingLines(line), secrets.token_hex(16), time.monotonic())
-            self.lines.append(held)
-            self.loop.watch(held.lines, lambda: self.read(held))
-            held.lines.send(Challenge("challenge", held.nonce))
+            caller = Caller(BeatingConnection(sock), secrets.token_hex(16), time.monotonic())
+            self.callers.append(caller)
+            self.loop.watch(caller.connection, lambda: self.read(caller))
+            caller.connection.send(Challenge("challenge", caller.nonce))
 
-    def read(self, held: HostLine) -> None:
-        """Act on what a host says; what is no message of ours ends its line."""
+    def read(self, caller: Caller) -> None:
+        """Act on what a host says; what is no message of ours ends its connection."""
         try:
-            for message in held.lines.read():
-                self.hear(held, read_report(message))
+            for message in caller.connection.read():
+                self.hear(caller, read_report(message))
         except ValueError as error:
-            self.end(held, f"it said what cannot be: {describe_problem(error)}")
-        if not held.lines.open:
-            self.end(held, held.lines.nonsense or "its line ended")
+            self.end(caller, f"it said what cannot be: {describe_problem(error)}")
+        if not caller.connection.open:
+            self.end(caller, caller.connection.nonsense or "its connection ended")
 
-    def hear(self, held: HostLine, report: ToLead) -> None:
+    def hear(self, caller: Caller, report: ToLead) -> None:
         """Act on one message."""
         match report:
             case Introduction():
-                self.meet(held, report)
+                self.meet(caller, report)
             case ServerIntroduction():
-                self.admit(held, report)
-            case _ if not held.host:
+                self.admit(caller, report)
+            case _ if not caller.host:
                 raise ValueError("something before it has introduced itself")
             case Ready():
-                self.join(held, report)
+                self.join(caller, report)
             case Rejection(reason=reason):
-                self.refuse(held, reason)
+                self.refuse(caller, reason)
             case Beat():
                 pass
-            case _ if not held.joined:
+            case _ if not caller.joined:
                 raise ValueError("something before it was ready")
             case Leaving():
-                self.hosts[held.host].is_leaving = True
-                for node in self.hosts[held.host].list_nodes():
+                self.hosts[caller.host].is_leaving = True
+                for node in self.hosts[caller.host].list_nodes():
                     self.emit(NodeLeaving(**NOBODY, node=node.name, grace_s=report.grace_s, reason=report.reason))
             case HostLoaded():
-                self.tell_load(held.host, report)
+                self.report_load(caller.host, report)
             case WantCode():
-                held.lines.send(self.code.read(report.digest, report.offset))
+                caller.connection.send(self.code.read(report.digest, report.offset))
             case _:
                 start = self.starts.get(report.start)
                 if start is not None:
-                    self.hear_of_guests(start, held.host, report)
+                    self.hear_of_guests(start, caller.host, report)
 
     def hear_of_guests(self, start: GuestProcesses, host: str, report: GuestReport) -> None:
         """Act on what a host tells of a start; what cannot be done with it here, as on a full disk, costs no host."""
@@ -328,7 +305,7 @@ class HostHub:
         except Exception:
             traceback.print_exc()
 
-    def tell_load(self, host: str, load: HostLoaded) -> None:
+    def report_load(self, host: str, load: HostLoaded) -> None:
         """Tell what others take of a host."""
         devices = tuple(device.name for device in self.hosts[host].devices)
         cores, outside, slowdown = load.cores, load.outside, load.slowdown
@@ -336,63 +313,65 @@ class HostHub:
             MachineLoaded(**NOBODY, machine=host, devices=devices, cores=cores, outside=outside, slowdown=slowdown)
         )
 
-    def meet(self, held: HostLine, said: Introduction) -> None:
+    def meet(self, caller: Caller, said: Introduction) -> None:
         """Judge a stranger."""
-        expected = prove(self.lead.token, "host", held.nonce, said.nonce, said.host)
+        expected = prove(self.lead.token, "host", caller.nonce, said.nonce, said.host)
         if not hmac.compare_digest(expected, said.proof):
-            self.refuse(held, f"the token of {said.host} is not this cluster's; take it from the lead's home")
+            self.refuse(caller, f"the token of {said.host} is not this cluster's; take it from the lead's home")
             return
-        held.host = said.host
+        caller.host = said.host
         known = self.hosts.get(said.host)
         if said.version != __version__:
             self.refuse(
-                held,
+                caller,
                 f"host {said.host} has springtide {said.version}, the lead has {__version__}; "
                 f"install springtide=={__version__} there",
             )
-        elif known is not None and known.line is not None:
-            self.refuse(held, f"a host named {said.host} is here already; give this one another name", again=True)
+        elif known is not None and known.is_here:
+            self.refuse(caller, f"a host named {said.host} is here already; give this one another name", again=True)
         else:
-            held.lines.trust()
-            proof = prove(self.lead.token, "lead", said.nonce, held.nonce)
-            held.lines.send(Welcome("welcome", proof, str(self.witness), self.content, self.storage))
+            caller.connection.trust()
+            proof = prove(self.lead.token, "lead", said.nonce, caller.nonce)
+            caller.connection.send(Welcome("welcome", proof, str(self.witness), self.content, self.storage))
 
-    def admit(self, held: HostLine, said: ServerIntroduction) -> None:
-        """Have a server on another machine ask as one on this machine does: its line is no host's any more."""
-        if held.host or self.on_server is None:
+    def admit(self, caller: Caller, said: ServerIntroduction) -> None:
+        """Have a server on another machine ask as one on this machine does: its connection is no host's any more."""
+        if caller.host or self.on_server is None:
             raise ValueError("that it is a server, which nobody waits for")
-        if not hmac.compare_digest(prove(self.key, "server", held.nonce, said.nonce), said.proof):
-            self.refuse(held, "a server that does not know the key of this home")
+        if not hmac.compare_digest(prove(self.key, "server", caller.nonce, said.nonce), said.proof):
+            self.refuse(caller, "a server that does not know the key of this home")
             return
-        held.lines.send(Admission("admission", prove(self.key, "lead", said.nonce, held.nonce)))
-        self.lines.remove(held)
-        self.loop.unwatch(held.lines)
-        self.on_server(held.lines.line)
+        caller.connection.send(Admission("admission", prove(self.key, "lead", said.nonce, caller.nonce)))
+        self.callers.remove(caller)
+        self.loop.unwatch(caller.connection)
+        self.on_server(caller.connection.socket)
 
-    def refuse(self, held: HostLine, reason: str, again: bool = False) -> None:
+    def refuse(self, caller: Caller, reason: str, again: bool = False) -> None:
         """Do not take a host."""
-        if held.host:
-            self.refused[held.host] = reason
+        if caller.host:
+            self.refused[caller.host] = reason
             if len(self.refused) > MOST_REFUSED:
                 del self.refused[next(iter(self.refused))]
         print(f"a host was not taken: {reason}", flush=True)
-        held.lines.send(Rejection("rejection", reason, again))
-        self.end(held, reason)
+        caller.connection.send(Rejection("rejection", reason, again))
+        self.end(caller, reason)
 
-    def join(self, held: HostLine, ready: Ready) -> None:
+    def join(self, caller: Caller, ready: Ready) -> None:
         """A host serves."""
-        known = self.hosts.get(held.host)
-        if held.joined or (known is not None and known.line is not None):
+        known = self.hosts.get(caller.host)
+        if caller.joined or (known is not None and known.is_here):
             raise ValueError("that it is ready, twice")
-        held.joined = True
-        devices = tuple(Device(f"{held.host}/{one.name}", one.type, one.uuid, one.memory_gib) for one in ready.devices)
-        self.refused.pop(held.host, None)
-        self.beats.add(held.lines)
+        caller.joined = True
+        devices = tuple(
+            Device(f"{caller.host}/{one.name}", one.type, one.uuid, one.memory_gib) for one in ready.devices
+        )
+        self.refused.pop(caller.host, None)
+        self.beats.add(caller.connection)
         nodes = {} if known is None else known.nodes
-        known = KnownHost(held.host, ready.address, devices, held, ready.sees_home, nodes=nodes)
-        self.hosts[held.host] = known
-        self.missing.discard(held.host)
-        self.forget_devices(held.host)
+        known = KnownHost(caller.host, ready.address, devices, caller, ready.sees_home, nodes=nodes)
+        self.hosts[caller.host] = known
+        self.missing.discard(caller.host)
+        self.forget_devices(caller.host)
         self.devices.update({device.name: device for device in devices})
         for node in known.list_nodes():
             self.emit(NodeJoined(**NOBODY, node=node.name, device_type=node.device_type, devices=node.devices))
@@ -405,20 +384,26 @@ class HostHub:
 
     # Losses.
 
-    def end(self, held: HostLine, reason: str, cleared_s: float | None = None) -> None:
-        """Let go of a line; its host, if it had joined, is lost."""
-        if held not in self.lines:
+    def end(self, caller: Caller, reason: str) -> None:
+        """Let go of a connection; its host, if it had joined, is lost.
+
+        One that has hung up ends its guests, or has ended with them. Any other may not know yet that it is lost: its
+        connection broke on this side only, or was given up here.
+        """
+        if caller not in self.callers:
             return
-        self.lines.remove(held)
-        self.loop.unwatch(held.lines)
-        held.lines.close()
-        if held.joined:
-            self.lose(self.hosts[held.host], reason, time.monotonic() + END_S if cleared_s is None else cleared_s)
+        self.callers.remove(caller)
+        self.loop.unwatch(caller.connection)
+        has_hung_up, heard_s = caller.connection.has_hung_up, caller.connection.heard_s
+        caller.connection.close()
+        if caller.joined:
+            cleared_s = time.monotonic() + END_S if has_hung_up else heard_s + self.times.clear_s
+            self.lose(self.hosts[caller.host], reason, cleared_s)
 
     def lose(self, known: KnownHost, reason: str, cleared_s: float) -> None:
         """Tell that a host is gone, and end what ran there."""
         nodes = known.list_nodes()
-        known.line, known.cleared_s = None, cleared_s
+        known.caller, known.cleared_s = None, cleared_s
         for node in nodes:
             self.emit(NodeLost(**NOBODY, node=node.name, reason=reason))
         for start in list(self.starts.values()):
@@ -428,20 +413,19 @@ class HostHub:
     def tick(self, now_s: float) -> None:
         """Give up hosts that are silent and strangers that say nothing; send what is left over."""
         if self.missing and now_s - self.called_s >= self.times.meet_s:
-            for host in self.missing:
+            missing, self.missing = self.missing, set()
+            for host in sorted(missing):
                 self.lose(self.hosts[host], f"host {host} has not come back to a new lead", now_s)
-            self.missing = set()
-        if now_s >= self.roll_until_s:
+        if now_s >= self.roll.due_s:
             self.write_roll()  # else the next lead, perhaps in a week, would wait for hosts that left long ago
-        for held in list(self.lines):
-            silent_s = now_s - held.lines.heard_s
-            if held.joined and silent_s >= self.times.lost_s:
-                reason = f"host {held.host} has not been heard for {silent_s:.1f} s"
-                self.end(held, reason, held.lines.heard_s + self.times.clear_s)
-            elif not held.joined and now_s - held.since_s >= self.times.meet_s:
-                self.end(held, "it said nothing")
+        for caller in list(self.callers):
+            silent_s = now_s - caller.connection.heard_s
+            if caller.joined and silent_s >= self.times.lost_s:
+                self.end(caller, f"host {caller.host} has not been heard for {silent_s:.1f} s")
+            elif not caller.joined and now_s - caller.since_s >= self.times.meet_s:
+                self.end(caller, "it said nothing")
             else:
-                held.lines.flush()
+                caller.connection.flush()
 
     def forget_lost(self, awaited: Collection[str], now_s: float) -> None:
         """Forget the hosts that were lost long ago, while others are here: clouds and pods have new names every day.
@@ -449,8 +433,8 @@ class HostHub:
         `awaited` are the devices of all jobs, some of which may wait until one is back.
         """
         waiting = {find_host(device) for device in awaited} | self.missing
-        past = [one for one in self.hosts.values() if one.line is None and now_s - one.cleared_s >= FORGET_S]
-        if not any(one.line is not None for one in self.hosts.values()):
+        past = [one for one in self.hosts.values() if not one.is_here and now_s - one.cleared_s >= FORGET_S]
+        if not any(one.is_here for one in self.hosts.values()):
             return
         for known in past:
             if known.name not in waiting:
@@ -464,9 +448,9 @@ class HostHub:
         self.beats.close()
         self.loop.unwatch(self.listener)
         self.listener.close()
-        for held in self.lines:
-            held.lines.send(Rejection("rejection", "the lead ends"))
+        for caller in self.callers:
+            caller.connection.send(Rejection("rejection", "the lead ends"))
             with contextlib.suppress(OSError):
-                held.lines.line.shutdown(socket.SHUT_WR)
-            self.loop.unwatch(held.lines)
-            held.lines.close()
+                caller.connection.socket.shutdown(socket.SHUT_WR)
+            self.loop.unwatch(caller.connection)
+            caller.connection.close()

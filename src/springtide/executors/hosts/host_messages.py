@@ -66,7 +66,7 @@ class ServerIntroduction:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The lead proves itself to a server; from here on the line is one of the agent's clients."""
+    """The lead proves itself to a server; from here on the connection is one of the agent's clients."""
 
     say: Literal["admission"]
     proof: Name
@@ -249,7 +249,7 @@ class Forked:
 
 
 @dataclass(frozen=True, slots=True)
-class LineChanged:
+class ListeningChanged:
     """A process has called `springtide.init`, or has hung up."""
 
     say: Literal["line"]
@@ -349,7 +349,7 @@ ToLead: TypeAlias = (
     | Leaving
     | HostLoaded
     | Forked
-    | LineChanged
+    | ListeningChanged
     | Said
     | Nonsense
     | Printed

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from springtide.errors import ExecutorError
-from springtide.executors.local.paths import open_private
+from springtide.executors.local.paths import open_private, replace_file
 
 HOSTS = "hosts.json"
 #: A file that a lead writes when it starts; a host that reads the same has the same storage.
@@ -43,8 +43,8 @@ def read_lead(home: Path, state_dir: Path | None = None) -> LeadAddress:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ExecutorError(
             f"{home / HOSTS} cannot be read on {socket.gethostname()} ({error!r}); every host must see the server's "
-            "home at the same path: put it on storage that all hosts share, and name it with springtide serve --home; "
-            "or start the server with --storage URL"
+            "home at the same path: put it on storage that all hosts share, and name it in SPRINGTIDE_HOME; or start "
+            "the server with --storage URL"
         ) from None
 
 
@@ -93,10 +93,7 @@ def find_key(home: Path) -> str:
 
 def write_lead(folder: Path, lead: LeadAddress) -> None:
     """Write the file, for its owner's eyes only."""
-    building = folder / f"{HOSTS}.new"
-    with open(building, "w", opener=open_private) as file:
-        json.dump(asdict(lead), file)
-    building.replace(folder / HOSTS)
+    replace_file(folder / HOSTS, json.dumps(asdict(lead)).encode())
 
 
 def listen_at(host: str, port: int) -> socket.socket:

@@ -3,10 +3,13 @@
 A host also sees whether it has the lead's home before it.
 """
 
+import contextlib
 import hmac
 import json
 import secrets
 import socket
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,67 +36,79 @@ class RefusedError(ExecutorError):
 
 
 @dataclass(frozen=True, slots=True)
-class LeadLine:
-    """A line to a lead on which both have proved themselves."""
+class LeadConnection:
+    """A connection to a lead on which both have proved themselves."""
 
-    line: socket.socket
+    sock: socket.socket
     #: Whether this host sees the lead's home.
     sees_home: bool
 
 
-def dial(lead: LeadAddress, host: str, patience_s: float) -> LeadLine:
-    """A line to the lead; OSError if that fails, RefusedError if it is no use."""
-    line = socket.create_connection((lead.host, lead.port), timeout=patience_s)
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """A connection to a lead that has asked who we are."""
+
+    sock: socket.socket
+    #: When both must know each other.
+    until_s: float
+    #: What the lead, and what we, have to be told back.
+    challenge: str
+    nonce: str
+
+    def introduce(self, who: Introduction | ServerIntroduction) -> ToHost:
+        """Say who we are; returns the lead's answer."""
+        send(self.sock, who)
+        return receive(self.sock, self.until_s)
+
+
+@contextlib.contextmanager
+def meeting(lead: LeadAddress, patience_s: float) -> Iterator[Meeting]:
+    """Meet whoever listens at an address; hung up on if the block fails."""
+    until_s = time.monotonic() + patience_s
+    sock = socket.create_connection((lead.host, lead.port), timeout=patience_s)
     try:
-        sees_home = meet(line, lead, host)
+        challenge = receive(sock, until_s)
+        if not isinstance(challenge, Challenge):
+            raise OSError("whoever listens there is no lead")
+        yield Meeting(sock, until_s, challenge.nonce, secrets.token_hex(16))
     except BaseException:
-        line.close()
+        sock.close()
         raise
-    line.settimeout(None)
-    return LeadLine(line, sees_home)
 
 
-def meet(line: socket.socket, lead: LeadAddress, host: str) -> bool:
-    """Prove ourselves and have the lead prove itself; then look for its witness, and say whether it is seen."""
-    challenge = receive(line)
-    if not isinstance(challenge, Challenge):
-        raise OSError("whoever listens there is no lead")
-    nonce = secrets.token_hex(16)
-    proof = prove(lead.token, "host", challenge.nonce, nonce, host)
-    send(line, Introduction("introduction", host, nonce, proof, __version__))
-    answer = receive(line)
-    if isinstance(answer, Rejection) and not answer.again:
-        raise RefusedError(answer.reason)
-    if not isinstance(answer, Welcome):
-        raise OSError(answer.reason if isinstance(answer, Rejection) else "the lead does not welcome this host")
-    if not hmac.compare_digest(answer.proof, prove(lead.token, "lead", nonce, challenge.nonce)):
-        raise RefusedError("whoever listens there does not know the token of this cluster")
-    problem = check_witness(Path(answer.witness), answer.content, host)
-    if problem and not answer.storage:
-        send(line, Rejection("rejection", problem))
-        raise RefusedError(problem)
-    return not problem
+def dial(lead: LeadAddress, host: str, patience_s: float) -> LeadConnection:
+    """A connection to the lead; OSError if that fails, RefusedError if it is no use.
+
+    Both prove themselves; then the host looks for the lead's witness, to know whether it sees its home.
+    """
+    with meeting(lead, patience_s) as met:
+        proof = prove(lead.token, "host", met.challenge, met.nonce, host)
+        answer = met.introduce(Introduction("introduction", host, met.nonce, proof, __version__))
+        if isinstance(answer, Rejection) and not answer.again:
+            raise RefusedError(answer.reason)
+        if not isinstance(answer, Welcome):
+            raise OSError(answer.reason if isinstance(answer, Rejection) else "the lead does not welcome this host")
+        if not hmac.compare_digest(answer.proof, prove(lead.token, "lead", met.nonce, met.challenge)):
+            raise RefusedError("whoever listens there does not know the token of this cluster")
+        problem = check_witness(Path(answer.witness), answer.content, host)
+        if problem and not answer.storage:
+            send(met.sock, Rejection("rejection", problem))
+            raise RefusedError(problem)
+        met.sock.settimeout(None)
+    return LeadConnection(met.sock, not problem)
 
 
 def dial_as_server(lead: LeadAddress, key: str, patience_s: float) -> socket.socket:
-    """A line on which a lead answers as to a server beside it; OSError if nobody there is the lead of this home."""
-    line = socket.create_connection((lead.host, lead.port), timeout=patience_s)
-    try:
-        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        challenge = receive(line)
-        if not isinstance(challenge, Challenge):
-            raise OSError("whoever listens there is no lead")
-        nonce = secrets.token_hex(16)
-        send(line, ServerIntroduction("server", nonce, prove(key, "server", challenge.nonce, nonce)))
-        answer = receive(line)
+    """A socket on which a lead answers as to a server beside it; OSError if nobody there is the lead of this home."""
+    with meeting(lead, patience_s) as met:
+        met.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        proof = prove(key, "server", met.challenge, met.nonce)
+        answer = met.introduce(ServerIntroduction("server", met.nonce, proof))
         if not isinstance(answer, Admission):
             raise OSError(answer.reason if isinstance(answer, Rejection) else "the lead does not let this server in")
-        if not hmac.compare_digest(answer.proof, prove(key, "lead", nonce, challenge.nonce)):
+        if not hmac.compare_digest(answer.proof, prove(key, "lead", met.nonce, met.challenge)):
             raise OSError("whoever listens there does not know the key of this home")
-    except BaseException:
-        line.close()
-        raise
-    return line
+    return met.sock
 
 
 def check_witness(path: Path, content: str, host: str) -> str:
@@ -113,16 +128,19 @@ def check_witness(path: Path, content: str, host: str) -> str:
     )
 
 
-def send(line: socket.socket, message: ToLead) -> None:
+def send(sock: socket.socket, message: ToLead) -> None:
     """Send a message."""
-    line.sendall(json.dumps(write(message)).encode() + b"\n")
+    sock.sendall(json.dumps(write(message)).encode() + b"\n")
 
 
-def receive(line: socket.socket) -> ToHost:
-    """The next message, and not a byte more; OSError if there is none."""
+def receive(sock: socket.socket, until_s: float) -> ToHost:
+    """The next message, and not a byte more; OSError if there is none by then, however slowly it comes."""
     text = b""
     while not text.endswith(b"\n"):
-        byte = line.recv(1)
+        if (left_s := until_s - time.monotonic()) <= 0:
+            raise TimeoutError("the lead takes too long to say who it is")
+        sock.settimeout(left_s)
+        byte = sock.recv(1)
         if not byte or len(text) > 1 << 16:
             raise ConnectionResetError("the lead hung up")
         text += byte

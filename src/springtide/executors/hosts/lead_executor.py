@@ -20,7 +20,7 @@ class LeadExecutor(LocalExecutor):
     """The jobs of the hosts that have joined a lead."""
 
     def dial(self) -> AgentConnection:
-        """A new line to the lead: over the socket in the home if it is of this machine, else over the network."""
+        """A new connection to the lead: over the socket in the home if it is of this machine, else over the network."""
         try:
             return super().dial()
         except TimeoutError:  # it is here, and stopped
@@ -33,7 +33,7 @@ class LeadExecutor(LocalExecutor):
 
 
 def dial_elsewhere(home: Path) -> AgentConnection | None:
-    """A line to the lead that the home names, if it answers."""
+    """A connection to the lead that the home names, if it answers."""
     with contextlib.suppress(OSError, ExecutorError):
         return AgentConnection(dial_as_server(read_lead(home), read_key(home), REACH_S), None)
     return None

@@ -23,23 +23,23 @@ class Route:
         return {"SPRINGTIDE_ADDRESS": self.address, **names}
 
 
-def find_route(line: socket.socket) -> Route:
+def find_route(sock: socket.socket) -> Route:
     """The route that a connected socket uses."""
-    return describe_address(str(line.getsockname()[0]))
+    return find_route_at(str(sock.getsockname()[0]))
 
 
 def find_route_to(host: str) -> Route:
     """The route to a host, without sending anything there."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, 9))
-        return find_route(probe)
+    with socket.socket(family, socket.SOCK_DGRAM) as unsent:
+        unsent.connect((host, 9))
+        return find_route(unsent)
 
 
-def describe_address(address: str) -> Route:
+def find_route_at(address: str) -> Route:
     """The route by an address of this host."""
     with contextlib.suppress(OSError):
-        for name, places in psutil.net_if_addrs().items():
-            if any(place.address.partition("%")[0] == address for place in places):
+        for name, addresses in psutil.net_if_addrs().items():
+            if any(one.address.partition("%")[0] == address for one in addresses):
                 return Route(address, name)
     return Route(address, "")

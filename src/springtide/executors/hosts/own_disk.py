@@ -116,7 +116,7 @@ class OwnDisk:
             elif now_s - self.used_s[path] >= kept_s:
                 shutil.rmtree(path, ignore_errors=True)
 
-    def place(self, order: OpenStart) -> OpenStart:
+    def rehome(self, order: OpenStart) -> OpenStart:
         """An order with this disk's folders in place of the lead's; they are made."""
         job = self.jobs / hashlib.sha256(order.job.encode()).hexdigest()[:16]
         start = job / hashlib.sha256(order.start.encode()).hexdigest()[:16]
@@ -165,8 +165,8 @@ def drop_folders(variables: Mapping[str, str]) -> dict[str, str]:
 
 def find_variables(spec: JobSpec) -> dict[str, str]:
     """The variables that name folders, as they are here."""
-    told = environment.make_settings(spec)
-    return write_settings(Settings(checkpoint_dir=told.checkpoint_dir, output=told.output, chain=told.chain))
+    ours = environment.make_settings(spec)
+    return write_settings(Settings(checkpoint_dir=ours.checkpoint_dir, output=ours.output, chain=ours.chain))
 
 
 def find_obstacle(spec: JobSpec) -> str:

@@ -88,7 +88,8 @@ def unpack(archive: Path, digest: str, folder: Path) -> None:
     with archive.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != digest:
-        raise ExecutorError(f"the code came as {found[:12]}, it is {digest[:12]}; the line to the lead is damaged")
+        came = f"the code came as {found[:12]}, it is {digest[:12]}"
+        raise ExecutorError(f"{came}; the connection to the lead is damaged")
     partial = folder.with_name(f"{folder.name}.partial")
     with tarfile.open(archive) as content:
         content.extractall(partial, filter="data")

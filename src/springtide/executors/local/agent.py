@@ -8,12 +8,10 @@ with checkpoints, and ends.
 
 import argparse
 import os
-import shutil
 import signal
-import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,20 +23,16 @@ from springtide.executors import boot_clock
 from springtide.executors.delivery import Freshness, refuse
 from springtide.executors.local.agent_notes import note_devices
 from springtide.executors.local.agent_server import AgentServer
-from springtide.executors.local.daemon import detach, turn_over
+from springtide.executors.local.connections import Message
+from springtide.executors.local.daemon import detach
 from springtide.executors.local.discovery import Discovery, discover
 from springtide.executors.local.jobs.attempt import AgentContext, AttemptOptions
-from springtide.executors.local.jobs.environment import MARK, allow
-from springtide.executors.local.jobs.places import PLAIN_JOB, LocalPlace, find_key
 from springtide.executors.local.jobs.probe_runner import make_runner
 from springtide.executors.local.jobs.runner import JobRunner
 from springtide.executors.local.journal import Journal
-from springtide.executors.local.json_lines import EventLoop, Message
-from springtide.executors.local.paths import JOURNAL, LOCK, LOG, PLACE, SOCKET, make_mark, make_runtime_folder, try_lock
-from springtide.executors.local.processes.cgroups import open_groups
-from springtide.executors.local.processes.fork_servers import ForkPool
-from springtide.executors.local.processes.stray_processes import adopt_orphans, end_orphans
-from springtide.executors.local.processes.worker_processes import reap
+from springtide.executors.local.machine import Machine
+from springtide.executors.local.paths import AGENT_NOTES, JOURNAL, LOCK, LOG, SOCKET, try_lock
+from springtide.executors.local.processes.stray_processes import adopt_orphans
 from springtide.executors.local.processor_load import LoadMeter
 from springtide.executors.protocol import (
     Event,
@@ -78,22 +72,16 @@ class Agent:
     def __init__(self, settings: AgentSettings) -> None:
         self.settings = settings
         self.state_dir = settings.state_dir
-        self.loop = EventLoop()
-        self.mark = make_mark(self.state_dir)
         self.leaving: str | None = None
         self.runners: dict[str, JobRunner] = {}
-        #: When fork servers were last checked for being stopped (SIGSTOP).
+        #: When the machine was last looked after.
         self.inspected_s = 0.0
-        self.groups = open_groups(self.mark, settings.options.limits)
-        self.leftovers = reap(self.mark) + (self.groups.sweep() if self.groups is not None else 0)
-        self.folder = make_runtime_folder(self.state_dir)
-        environment = {**allow(os.environ), MARK: self.mark}
-        self.forks = ForkPool(self.loop, self.folder, environment, self.state_dir / LOG, settings.options.forks)
-        self.forks.kept = find_key(PLAIN_JOB, sys.executable)
+        self.machine = Machine(self.state_dir, settings.options.limits, settings.options.forks)
+        self.loop, self.forks = self.machine.loop, self.machine.forks
         self.discovery = discover(settings.cpu_slots) if settings.listen is None else Discovery(())
         note_devices(self.state_dir, self.discovery.devices)
         self.hub: HostHub | None = None
-        self.context = self.make_context(settings, environment)
+        self.context = self.make_context(settings)
         self.journal = Journal(self.state_dir / JOURNAL)
         self.recover()
         self.server = AgentServer(self.state_dir / SOCKET, self.loop, self.journal, self)
@@ -102,12 +90,12 @@ class Agent:
         #: None where the devices are those of hosts, which measure for themselves.
         self.meter = LoadMeter(len(self.context.devices), self.list_own) if self.hub is None else None
         if settings.warm:
-            self.warm()
+            self.machine.warm()
 
-    def make_context(self, settings: AgentSettings, environment: Mapping[str, str]) -> AgentContext:
+    def make_context(self, settings: AgentSettings) -> AgentContext:
         """What this agent offers to its jobs: this machine, or the hosts that join."""
         devices = {device.name: device for device in self.discovery.devices}
-        place = LocalPlace(self.loop, self.forks, self.folder, devices, environment, sys.executable, self.groups)
+        place = self.machine.make_place(devices)
         if settings.listen is not None:
             from springtide.executors.hosts.host_hub import (
                 HostHub,  # of no use, but of some size, to an agent of one machine
@@ -132,10 +120,6 @@ class Agent:
             for job, assigned in self.journal.jobs.items():
                 self.emit(Warned(job=job, generation=assigned.generation, reason=note))
         self.journal.sync()
-
-    def warm(self) -> None:
-        """Start the fork server that most jobs use."""
-        self.forks.find(find_key(PLAIN_JOB, sys.executable))
 
     # Jobs.
 
@@ -244,13 +228,10 @@ class Agent:
         """Move fork servers on; jobs whose server has gone start again."""
         if now_s - self.inspected_s >= self.settings.options.inspect_s:
             self.inspected_s = now_s
-            turn_over(self.state_dir / LOG)
             if self.hub is not None:
                 self.hub.forget_lost({name for one in self.journal.jobs.values() for name in one.devices}, now_s)
-            self.forks.kill_stopped()
-            self.forks.drop_unused(now_s, {*self.runners, *self.journal.jobs})
             preparing = {pid for runner in self.runners.values() for pid in runner.helpers}
-            end_orphans({*self.forks.list_pids(), *preparing})  # what a fork server that was killed has left behind
+            self.machine.inspect(now_s, {*self.runners, *self.journal.jobs}, preparing)
         dropped = self.forks.poll(now_s)
         for runner in self.runners.values():
             if runner.attempt is not None and runner.attempt.processes.has_fork(dropped):
@@ -258,7 +239,7 @@ class Agent:
 
     # For the server of clients.
 
-    def describe(self) -> Message:
+    def make_hello(self) -> Message:
         """Who this is, and what devices there are."""
         return {
             "version": __version__,
@@ -268,7 +249,7 @@ class Agent:
             "nodes": [asdict(node) for node in self.hub.list_nodes()] if self.hub is not None else [],
             "refused": self.hub.refused if self.hub is not None else {},
             "notes": [*self.discovery.notes, *self.list_journal_notes()],
-            "leftovers": self.leftovers,
+            "leftovers": self.machine.leftovers,
             "leaving": self.leaving,
         }
 
@@ -277,12 +258,12 @@ class Agent:
         bad, journal = self.journal.set_aside, self.journal
         if not bad:
             return []
-        told = f"{', '.join(bad[:5])}{', ...' if len(bad) > 5 else ''}"
-        return [f"{len(bad)} lines of {journal.path} could not be read, {told}; they are kept in {journal.bad_path}"]
+        first = f"{', '.join(bad[:5])}{', ...' if len(bad) > 5 else ''}"
+        return [f"{len(bad)} lines of {journal.path} could not be read, {first}; they are kept in {journal.bad_path}"]
 
     def list_running(self) -> list[Running]:
         """The jobs that hold devices, by name."""
-        return [runner.describe() for _, runner in sorted(self.runners.items())]
+        return [runner.make_running() for _, runner in sorted(self.runners.items())]
 
     # Life.
 
@@ -307,14 +288,9 @@ class Agent:
         self.server.close()
         if self.hub is not None:
             self.hub.close()
-        self.forks.close()
-        reap(self.mark)
-        if self.groups is not None:
-            self.groups.close()
+        self.machine.close()
         self.journal.close()
-        self.loop.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
-        (self.state_dir / PLACE).unlink(missing_ok=True)
+        (self.state_dir / AGENT_NOTES).unlink(missing_ok=True)
 
 
 def run(settings: AgentSettings) -> None:

@@ -23,9 +23,9 @@ from springtide.executors.local.agent_requests import (
     RunningRequest,
     read_request,
 )
+from springtide.executors.local.connections import EventLoop, JsonConnection, Message, listen, read_peer_pid
 from springtide.executors.local.event_answers import answer_events
 from springtide.executors.local.journal import Journal
-from springtide.executors.local.json_lines import EventLoop, JsonLines, Message, listen, read_peer_pid
 
 if TYPE_CHECKING:
     from springtide.executors.local.agent import Agent
@@ -37,7 +37,7 @@ LONGEST_WAIT_S = 60.0
 class PendingReply:
     """A client that waits for events."""
 
-    lines: JsonLines
+    connection: JsonConnection
     after: int
     until_s: float
 
@@ -50,7 +50,7 @@ class AgentServer:
         self.loop = loop
         self.journal = journal
         self.agent = agent
-        self.clients: list[JsonLines] = []
+        self.clients: list[JsonConnection] = []
         self.waiters: list[PendingReply] = []
         #: When a client last asked for something.
         self.contact_s = time.monotonic()
@@ -58,52 +58,52 @@ class AgentServer:
         loop.watch(self.listener, self.accept)
 
     def accept(self) -> None:
-        """Take a client's line."""
+        """Take a client's connection."""
         with contextlib.suppress(OSError):
             self.take(self.listener.accept()[0])
 
-    def take(self, line: socket.socket) -> None:
+    def take(self, sock: socket.socket) -> None:
         """Serve whoever is at the other end."""
-        lines = JsonLines(line)
-        self.clients.append(lines)
-        self.loop.watch(lines, lambda: self.serve(lines))
+        connection = JsonConnection(sock)
+        self.clients.append(connection)
+        self.loop.watch(connection, lambda: self.serve(connection))
 
     def list_peers(self) -> set[int]:
         """The processes of the clients, as far as the system tells."""
-        return {pid for lines in self.clients if (pid := read_peer_pid(lines.line)) is not None}
+        return {pid for connection in self.clients if (pid := read_peer_pid(connection.socket)) is not None}
 
-    def serve(self, lines: JsonLines) -> None:
+    def serve(self, connection: JsonConnection) -> None:
         """Answer a client's requests."""
-        for request in lines.read():
+        for request in connection.read():
             self.contact_s = time.monotonic()
-            self.answer(lines, request)
-        if not lines.open:
-            self.loop.unwatch(lines)
-            lines.close()
-            self.clients.remove(lines)
-            self.waiters = [waiter for waiter in self.waiters if waiter.lines is not lines]
+            self.answer(connection, request)
+        if not connection.open:
+            self.loop.unwatch(connection)
+            connection.close()
+            self.clients.remove(connection)
+            self.waiters = [waiter for waiter in self.waiters if waiter.connection is not connection]
 
-    def answer(self, lines: JsonLines, request: Message) -> None:
+    def answer(self, connection: JsonConnection, request: Message) -> None:
         """Answer one request; an error is an answer too, and the agent goes on."""
         try:
-            reply = self.find_answer(lines, read_request(request))
+            reply = self.find_answer(connection, read_request(request))
         except ValueError as error:
             reply = {"error": wire.describe_problem(error)}
         except Exception as error:
             traceback.print_exc()
             reply = {"error": f"the agent met an error of its own: {error!r}"}
         if reply is not None:
-            lines.write(reply if self.journal.sync() else {"error": self.journal.failure})
+            connection.write(reply if self.journal.sync() else {"error": self.journal.failure})
 
-    def find_answer(self, lines: JsonLines, request: AgentRequest) -> Message | None:
+    def find_answer(self, connection: JsonConnection, request: AgentRequest) -> Message | None:
         """The answer to a request; None if it is to come later."""
         match request:
             case HelloRequest():
-                return self.agent.describe()
+                return self.agent.make_hello()
             case ApplyRequest():
                 return self.apply(request.instructions)
             case EventsRequest():
-                return self.find_events(lines, request)
+                return self.find_events(connection, request)
             case AcknowledgeRequest():
                 self.journal.acknowledge(request.upto)
                 return {}
@@ -121,14 +121,14 @@ class AgentServer:
             self.agent.accept(instruction)
         return {"last": self.journal.outbox.last}
 
-    def find_events(self, lines: JsonLines, request: EventsRequest) -> Message | None:
+    def find_events(self, connection: JsonConnection, request: EventsRequest) -> Message | None:
         """The events after a number; if there are none, as soon as there is one or the client's patience ends."""
         self.journal.renumber(request.after)
         self.journal.sync()
         events = self.journal.outbox.after(request.after)
         if not events and request.wait_s > 0:
             until_s = time.monotonic() + min(request.wait_s, LONGEST_WAIT_S)
-            self.waiters.append(PendingReply(lines, request.after, until_s))
+            self.waiters.append(PendingReply(connection, request.after, until_s))
             return None
         return answer_events(events)
 
@@ -140,14 +140,14 @@ class AgentServer:
             events = self.journal.outbox.after(waiter.after) if is_safe else ()
             if events or now_s >= waiter.until_s:
                 self.waiters.remove(waiter)
-                waiter.lines.write(answer_events(events))
-        for lines in self.clients:
-            lines.flush()
+                waiter.connection.write(answer_events(events))
+        for connection in self.clients:
+            connection.flush()
 
     def close(self) -> None:
         """Hang up on all, and leave no socket behind."""
         self.loop.unwatch(self.listener)
         self.listener.close()
         self.path.unlink(missing_ok=True)
-        for lines in self.clients:
-            lines.close()
+        for connection in self.clients:
+            connection.close()

@@ -71,8 +71,8 @@ def do_as(name: str | None, work: Callable[[], Any], patience_s: float = PATIENC
         os.waitpid(child, 0)
     reply = json.loads(said or b'{"error": [0, "it ended without a word"]}')
     if "error" in reply:
-        number, told, *file = reply["error"]
-        raise OSError(number, told, *(name for name in file if name))
+        number, text, *file = reply["error"]
+        raise OSError(number, text, *(name for name in file if name))
     return reply["value"]
 
 

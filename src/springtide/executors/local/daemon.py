@@ -44,10 +44,10 @@ def turn_over(log: Path) -> None:
 def is_alive(pid: int) -> bool:
     """Whether a process has not ended; one that nobody has waited for has."""
     try:  # read here: commands ask this, and psutil takes long to import
-        told = Path(f"/proc/{pid}/stat").read_bytes()
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return not PROC.is_dir() and is_alive_anywhere(pid)
-    return told.rpartition(b")")[2].split()[0] not in ENDED
+    return stat.rpartition(b")")[2].split()[0] not in ENDED
 
 
 def is_alive_anywhere(pid: int) -> bool:

@@ -15,8 +15,8 @@ from springtide.executors.protocol import Event
 
 def answer_events(events: Sequence[Event]) -> dict[str, Any]:
     """The events, and what the clocks of this machine show."""
-    told = [wire.dump_event(event) for event in events]
-    return {"events": told, "now_s": time.time(), "steady_s": boot_clock.read_s(), "boot": boot_clock.find_boot()}
+    data = [wire.dump_event(event) for event in events]
+    return {"events": data, "now_s": time.time(), "steady_s": boot_clock.read_s(), "boot": boot_clock.find_boot()}
 
 
 def read_events(answer: dict[str, Any]) -> tuple[Event, ...]:

@@ -1,6 +1,6 @@
 """The executor of this machine: a client of its agent, which it starts if there is none.
 
-Each call is one request and one answer over the agent's socket. A line that breaks is taken up again; if the
+Each call is one request and one answer over the agent's socket. A connection that breaks is taken up again; if the
 agent is gone, another is started on the same state folder, which goes on from its journal.
 """
 
@@ -21,19 +21,19 @@ import psutil
 from springtide.errors import ExecutorError
 from springtide.executors import wire
 from springtide.executors.local.agent_notes import load_devices, read_noted_devices
+from springtide.executors.local.connections import connect, read_peer_pid
 from springtide.executors.local.daemon import is_alive, start_detached
 from springtide.executors.local.discovery import Device
 from springtide.executors.local.event_answers import read_events
 from springtide.executors.local.jobs.attempt import AttemptOptions
-from springtide.executors.local.json_lines import connect, read_peer_pid
-from springtide.executors.local.paths import LOCK, LOG, PLACE, SOCKET, try_lock
+from springtide.executors.local.paths import AGENT_NOTES, LOCK, LOG, SOCKET, try_lock
 from springtide.executors.protocol import Event, ExecutorNode, Instruction, Running
 
 START_S = 60.0
 #: How long an answer may take, and how often the agent's process is looked at meanwhile: a stopped one never answers.
 ANSWER_S = 15.0
 LOOK_S = 2.0
-#: Seconds before each next line is tried after one that broke.
+#: Seconds before each next connection is tried after one that broke.
 PAUSES_S = (0.0, 0.05, 0.2, 1.0)
 logger = logging.getLogger("springtide.executor")
 
@@ -45,8 +45,8 @@ class SilentAgentError(ExecutorError):
 class AgentConnection:
     """One connection to an agent: a request, then its answer."""
 
-    def __init__(self, line: socket.socket, pid: int | None) -> None:
-        self.socket = line
+    def __init__(self, sock: socket.socket, pid: int | None) -> None:
+        self.socket = sock
         #: The agent's process; None: it is on another machine, or the system does not tell.
         self.pid = pid
         self.received = b""
@@ -57,7 +57,7 @@ class AgentConnection:
         return self.socket.family == socket.AF_UNIX
 
     def ask(self, request: dict[str, Any], patience_s: float = ANSWER_S) -> dict[str, Any]:
-        """The answer to a request; OSError if the line breaks, SilentAgentError at once if the agent is stopped.
+        """The answer to a request; OSError if the connection breaks, SilentAgentError at once if the agent is stopped.
 
         Every wait is bounded, that for room to send in included.
         """
@@ -132,7 +132,7 @@ class LocalExecutor:
         #: Object storage for what jobs leave: hosts that join need not see the state folder then.
         self.storage = storage
         self.lock = threading.Lock()
-        self.line: AgentConnection | None = None
+        self.connection: AgentConnection | None = None
         self.waiting: AgentConnection | None = None
 
     def apply(self, instructions: Sequence[Instruction]) -> None:
@@ -202,65 +202,65 @@ class LocalExecutor:
         with self.lock:
             until_s = time.monotonic() + START_S
             try:
-                answer = self.ask_over_lines(request)
+                answer = self.ask_with_retries(request)
                 while answer.get("again") and time.monotonic() < until_s:
                     time.sleep(0.1)
-                    answer = self.ask_over_lines(request)
+                    answer = self.ask_with_retries(request)
             except TimeoutError as error:
                 raise SilentAgentError(f"the agent of {self.state_dir} does not answer: {error!r}; end it") from error
             except OSError as error:
                 raise ExecutorError(f"the agent of {self.state_dir} does not answer: {error!r}; end it") from error
             except ValueError as error:
-                self.drop_line()
+                self.drop_connection()
                 raise ExecutorError(f"the agent of {self.state_dir} answers what cannot be read: {error}") from error
         if "error" in answer:
             raise ExecutorError(f"the agent of {self.state_dir} refused {request['do']}: {answer['error']}")
         return answer
 
-    def ask_over_lines(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer over the line there is, or over new ones while they break.
+    def ask_with_retries(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer over the connection there is, or over new ones while they break.
 
-        More than one new one, because a killed agent's socket takes lines for a moment longer, and then breaks them.
+        More than one new one: a killed agent's socket takes connections for a moment longer, and then breaks them.
         """
         for pause_s in PAUSES_S:
             try:
-                return self.find_line().ask(request)
+                return self.find_connection().ask(request)
             except ConnectionError:
-                self.drop_line()
+                self.drop_connection()
                 time.sleep(pause_s)
             except (TimeoutError, ExecutorError):
-                self.drop_line()  # its answer may still come, and would be taken for the next one's
+                self.drop_connection()  # its answer may still come, and would be taken for the next one's
                 raise
             except OSError:
-                self.drop_line()
+                self.drop_connection()
                 break
-        return self.find_line().ask(request)
+        return self.find_connection().ask(request)
 
-    def drop_line(self) -> None:
-        """Let go of a line that is broken."""
-        if self.line is not None:
-            self.line.close()
-            self.line = None
+    def drop_connection(self) -> None:
+        """Let go of a connection that is broken."""
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
 
-    def find_line(self) -> AgentConnection:
-        """The line to the agent."""
-        if self.line is None:
-            self.line = self.open()
-        return self.line
+    def find_connection(self) -> AgentConnection:
+        """The connection to the agent."""
+        if self.connection is None:
+            self.connection = self.open()
+        return self.connection
 
     def dial(self) -> AgentConnection:
-        """A new line to the agent; OSError if nobody answers."""
-        line = connect(self.state_dir / SOCKET, LOOK_S)
-        return AgentConnection(line, read_peer_pid(line))
+        """A new connection to the agent; OSError if nobody answers."""
+        sock = connect(self.state_dir / SOCKET, LOOK_S)
+        return AgentConnection(sock, read_peer_pid(sock))
 
     def open(self) -> AgentConnection:
-        """A new line to the agent, which is started if nobody answers."""
+        """A new connection to the agent, which is started if nobody answers."""
         try:
             return self.dial()
         except TimeoutError:
             raise SilentAgentError(
-                f"the agent of {self.state_dir} takes no more lines: it is stopped (SIGSTOP) or hangs; its jobs go on. "
-                f"Its process is named in {self.state_dir / PLACE}; let it go on, or end it"
+                f"the agent of {self.state_dir} takes no more connections: it is stopped (SIGSTOP) or hangs; its jobs "
+                f"go on. Its process is named in {self.state_dir / AGENT_NOTES}; let it go on, or end it"
             ) from None
         except OSError:
             self.start()
@@ -297,13 +297,13 @@ class LocalExecutor:
     def shutdown(self, timeout_s: float = 120.0) -> None:
         """End the agent and every process it has started; jobs are stopped with checkpoints. No agent, no effect."""
         try:
-            line = self.dial()
-            pid = int(line.ask({"do": "hello"})["pid"])
-            process = psutil.Process(pid) if line.is_here else None
-            line.ask({"do": "leave", "reason": "shutdown"})
+            connection = self.dial()
+            pid = int(connection.ask({"do": "hello"})["pid"])
+            process = psutil.Process(pid) if connection.is_here else None
+            connection.ask({"do": "leave", "reason": "shutdown"})
             if process is None:
-                line.wait_for_end(timeout_s)
-            line.close()
+                connection.wait_for_end(timeout_s)
+            connection.close()
             if process is not None:
                 process.wait(timeout_s)
         except TimeoutError as error:
@@ -316,10 +316,10 @@ class LocalExecutor:
 
     def close(self) -> None:
         """Hang up; the agent goes on."""
-        for line in (self.line, self.waiting):
-            if line is not None:
-                line.close()
-        self.line = self.waiting = None
+        for connection in (self.connection, self.waiting):
+            if connection is not None:
+                connection.close()
+        self.connection = self.waiting = None
 
     @property
     def has_begun(self) -> bool:

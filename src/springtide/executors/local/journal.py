@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 
 from springtide.executors import wire
 from springtide.executors.delivery import Freshness, Outbox, SeenGenerations
-from springtide.executors.local.paths import open_private
+from springtide.executors.local.paths import open_private, replace_to_append
 from springtide.executors.protocol import (
     FINAL,
     Cancel,
@@ -78,13 +78,10 @@ class Journal:
         self.set_aside: list[str] = []
         #: Why the last sync failed; empty if it did not.
         self.failure = ""
+        #: Whether the disk has refused what the file had taken: the next sync could pass though it is not there.
+        self.is_doubtful = False
         self.load()
-        self.file = self.open()
-        self.rewrite()
-
-    def open(self) -> io.FileIO:
-        """The file, to append to."""
-        return open(self.path, "ab", buffering=0, opener=open_private)
+        self.file = self.make_file()
 
     @property
     def bad_path(self) -> Path:
@@ -137,7 +134,7 @@ class Journal:
         """Number the waiting events anew from a number on that was given out once, if a line that said so was lost."""
         waiting = self.outbox.waiting
         if self.set_aside and self.outbox.last < after < HIGHEST_NUMBER:
-            self.outbox.waiting = [replace(event, seq=after + place) for place, event in enumerate(waiting, 1)]
+            self.outbox.waiting = [replace(event, seq=after + number) for number, event in enumerate(waiting, 1)]
             self.outbox.last = after + len(waiting)
             self.rewrite()
 
@@ -201,32 +198,44 @@ class Journal:
 
     def sync(self) -> bool:
         """Have all lines on disk; False if the disk does not take them, which the next call tries again."""
-        if not self.unwritten:
+        if not self.unwritten and not self.failure:
             return True
         try:
-            while self.unwritten:
-                self.unwritten = self.unwritten[self.file.write(self.unwritten) or 0 :]
-            os.fsync(self.file.fileno())
+            if self.is_doubtful:
+                self.replace()
+            else:
+                self.write_out()
         except OSError as error:
             self.failure = f"the journal {self.path} cannot be written: {error.strerror}"
             return False
         self.failure = ""
         return True
 
+    def write_out(self) -> None:
+        """Append what waits, and have it on disk."""
+        while self.unwritten:
+            self.unwritten = self.unwritten[self.file.write(self.unwritten) :]
+        self.is_doubtful = True
+        os.fsync(self.file.fileno())
+        self.is_doubtful = False
+
     def rewrite(self) -> None:
-        """Replace the file by one that says the same without history; a full disk leaves it as it is."""
-        if not self.sync():
-            return
+        """Replace the file by one without history; a full disk leaves it as it is."""
+        if self.sync():
+            self.replace()
+
+    def replace(self) -> None:
+        """Replace the file by one that says all that is known now, and no more."""
+        before, self.file = self.file, self.make_file()
+        before.close()
+        self.unwritten, self.is_doubtful = b"", False
+
+    def make_file(self) -> io.FileIO:
+        """A new file in the place of the one there is, to append to."""
         records = self.summarise()
-        building = self.path.with_suffix(".new")
-        with open(building, "wb", opener=open_private) as file:
-            file.writelines(write_line(record) for record in records)
-            file.flush()
-            os.fsync(file.fileno())
-        building.replace(self.path)
-        self.file.close()
-        self.file = self.open()
+        file = replace_to_append(self.path, b"".join(map(write_line, records)))
         self.written = len(records)
+        return file
 
     def summarise(self) -> list[dict[str, Any]]:
         """The fewest lines that say what is known now."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import io
 import json
 import os
 import shutil
@@ -14,7 +15,7 @@ SOCKET = "agent.sock"
 LOCK = "agent.lock"
 JOURNAL = "agent.journal"
 LOG = "agent.log"
-PLACE = "agent.json"
+AGENT_NOTES = "agent.json"
 #: Longest path of the folder for sockets, so that theirs stay within the kernel's 108 characters.
 FOLDER_LIMIT = 80
 
@@ -33,22 +34,68 @@ def make_runtime_folder(state_dir: Path) -> Path:
     """
     import tempfile
 
-    place = state_dir / PLACE
+    noted = state_dir / AGENT_NOTES
     with contextlib.suppress(OSError, ValueError, KeyError):
-        shutil.rmtree(json.loads(place.read_text())["folder"], ignore_errors=True)
+        shutil.rmtree(json.loads(noted.read_text())["folder"], ignore_errors=True)
     near = state_dir.resolve() / "run"
     is_near = len(os.fsencode(near)) <= FOLDER_LIMIT and os.geteuid() != 0
     if is_near:
         near.mkdir(mode=0o711, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="springtide-", dir=near if is_near else None))
     folder.chmod(0o711)
-    place.write_text(json.dumps({"pid": os.getpid(), "folder": str(folder), "version": __version__}))
+    noted.write_text(json.dumps({"pid": os.getpid(), "folder": str(folder), "version": __version__}))
     return folder
 
 
 def open_private(path: str, flags: int) -> int:
     """An opener for files that only their owner can read."""
     return os.open(path, flags, 0o600)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a private file, whole or not at all, also where the machine loses its power meanwhile."""
+    replace_to_append(path, content).close()
+
+
+def replace_to_append(path: Path, content: bytes) -> io.FileIO:
+    """The same; returns the file, to go on behind its content."""
+    building = path.with_name(f"{path.name}.new")
+    file = io.FileIO(building, "w", opener=open_private)
+    try:
+        write_whole(file, content)
+        os.fsync(file.fileno())
+        building.replace(path)
+    except BaseException:
+        file.close()
+        raise
+    sync_folder(path.parent)
+    return file
+
+
+def write_whole(file: io.FileIO, content: bytes) -> None:
+    """Write all of it; a disk that fills up takes a part, and refuses the rest."""
+    while content:
+        content = content[file.write(content) :]
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on disk, where its file system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def keep_from_cleaners(folder: Path) -> None:
+    """Have systemd-tmpfiles leave a folder and all below it alone until this process ends, however old it gets.
+
+    It asks by a lock on the folder. Without this the lock and the code of what runs for weeks go from a /tmp.
+    """
+    with contextlib.suppress(OSError):
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # open until the end
+        fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 def try_lock(path: Path) -> IO[str] | None:

@@ -167,7 +167,7 @@ class LoadMeter:
         self.counts: list[int] = []
         self.counted_s = 0.0
         self.demands: deque[float] = deque(maxlen=WINDOWS)
-        self.told: ProcessorLoad | None = None
+        self.reported: ProcessorLoad | None = None
 
     def look(self, now_s: float) -> ProcessorLoad | None:
         """Count, and once a window is over the load, if it is not what was told last."""
@@ -196,7 +196,7 @@ class LoadMeter:
             return None
         outside, cores = sorted(self.demands)[-2], float(count_cores())
         load = ProcessorLoad(cores, outside, find_slowdown(self.devices, cores, outside))
-        if self.told is not None and abs(load.slowdown - self.told.slowdown) <= SAME * self.told.slowdown:
+        if self.reported is not None and abs(load.slowdown - self.reported.slowdown) <= SAME * self.reported.slowdown:
             return None
-        self.told = load
+        self.reported = load
         return load

@@ -20,7 +20,7 @@ from springtide.executors.local.paths import LOG
 from springtide.executors.local.processes.fork_servers import find_own_versions
 
 
-def describe_host(witness: str, cpu_slots: str | None) -> dict[str, Any]:
+def survey_host(witness: str, cpu_slots: str | None) -> dict[str, Any]:
     """What this host has, and what it reads in a file of the server's home."""
     try:
         content = Path(witness).read_text()

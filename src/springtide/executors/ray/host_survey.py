@@ -38,11 +38,11 @@ def survey(address: str, home: Path, needs_home: bool = True) -> Survey:
     try:
         witness.write_text(content)
         keeper.write("go")
-        told = keeper.read_line()
+        answer = keeper.read_line()
     finally:
         witness.unlink(missing_ok=True)
         keeper.close()
-    seen = sorted(told["hosts"].items())
+    seen = sorted(answer["hosts"].items())
     hosts = tuple(judge(name, said, content if needs_home else None, str(home)) for name, said in seen)
     return Survey(str(keeper.connection["ray"]), str(keeper.connection["python"]), hosts)
 

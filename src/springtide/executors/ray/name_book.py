@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from springtide.executors.local.paths import open_private
+from springtide.executors.local.paths import replace_file
 
 BOOK = "ray.names"
 #: Names that are kept: the last to have been given. Clouds and pods have new ones every day.
@@ -18,8 +18,8 @@ MOST_NAMES = 10_000
 def read_book(home: Path) -> dict[str, str]:
     """Addresses by name; what cannot be read counts as empty, which costs no more than another name."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        told = json.loads((home / BOOK).read_text())
-        return {name: address for name, address in told.items() if isinstance(address, str)}
+        written = json.loads((home / BOOK).read_text())
+        return {name: address for name, address in written.items() if isinstance(address, str)}
     return {}
 
 
@@ -28,9 +28,6 @@ def write_book(home: Path, given: Mapping[str, str]) -> None:
     before = read_book(home)
     if all(before.get(name) == address for name, address in given.items()):
         return
-    told = {**{name: address for name, address in before.items() if name not in given}, **given}
-    building = home / f"{BOOK}.new"
+    names = {**{name: address for name, address in before.items() if name not in given}, **given}
     with contextlib.suppress(OSError):
-        with open(building, "w", opener=open_private) as file:
-            json.dump(dict(list(told.items())[-MOST_NAMES:]), file)
-        building.replace(home / BOOK)
+        replace_file(home / BOOK, json.dumps(dict(list(names.items())[-MOST_NAMES:])).encode())

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from springtide.errors import ExecutorError, InputError
-from springtide.executors.hosts.host_hub import read_roll
+from springtide.executors.hosts.host_roll import read_roll
 from springtide.executors.hosts.lead_address import HOSTS, KEY, WITNESS, read_lead
 from springtide.executors.hosts.lead_executor import LeadExecutor
 from springtide.executors.hosts.network_routes import find_route_to
@@ -28,6 +28,7 @@ from springtide.executors.protocol import ExecutorNode
 
 #: How long Ray may take to let us in, and the first hosts to join.
 REACH_S = 5.0
+PORTS = range(1, 1 << 16)
 CONNECT_S = 60.0
 JOIN_S = 120.0
 #: How long the others are waited for where a lead before this one had hosts: they dial again at once.
@@ -48,11 +49,11 @@ def check_address(address: str) -> None:
     host, colon, port = address.rpartition(":")
     if address == "auto" or "://" in address:
         return
-    if not colon or not host or not port.isdigit():
+    if not colon or not host or not port.isdigit() or int(port) not in PORTS:
         raise InputError(f"the Ray address {address!r} is neither auto nor HOST:PORT, as in 10.0.0.5:6379")
     try:
         socket.create_connection((host, int(port)), timeout=REACH_S).close()
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise ExecutorError(
             f"Ray at {address} cannot be reached ({error}); is its head there, and the port right? (ray status)"
         ) from None
@@ -269,21 +270,21 @@ class RayExecutor(LeadExecutor):
         if not unable:
             return ""
         there = list_hosts(self.nodes())
-        told = [f"{name} cannot work ({said})" for name, said in sorted(unable.items()) if name not in there]
-        return f"jobs go on, but {'; '.join(told)}; see springtide doctor --engine ray" if told else ""
+        idle = [f"{name} cannot work ({said})" for name, said in sorted(unable.items()) if name not in there]
+        return f"jobs go on, but {'; '.join(idle)}; see springtide doctor --engine ray" if idle else ""
 
     def wait_for_hosts(self, expected: int, patience_s: float = JOIN_S) -> None:
         """Wait until the hosts of all nodes have joined; with fewer after a while it goes on, with none it does not."""
         began_s = time.monotonic()
         while (waited_s := time.monotonic() - began_s) < JOIN_S:
-            there, told = list_hosts(self.nodes()), {**self.list_problems(), **self.list_refused()}
+            there, unable = list_hosts(self.nodes()), {**self.list_problems(), **self.list_refused()}
             is_enough = bool(there) and waited_s >= patience_s
-            if is_enough or len(there | told.keys() | self.list_left()) >= max(1, expected):
+            if is_enough or len(there | unable.keys() | self.list_left()) >= max(1, expected):
                 break
             time.sleep(0.2)
         if there:
             return
-        why = "; ".join(f"{name}: {reason}" for name, reason in sorted(told.items()))
+        why = "; ".join(f"{name}: {reason}" for name, reason in sorted(unable.items()))
         if not self.keeper.connection:
             raise ExecutorError(
                 f"no host is here, and none can be found: {self.keeper.fault}; lead and jobs stay as they are"

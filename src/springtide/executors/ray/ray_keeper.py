@@ -22,10 +22,10 @@ import ray as untyped_ray
 from ray._private.state import state as cluster_state
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from springtide.executors.hosts.host_hub import read_roll
+from springtide.executors.hosts.host_roll import read_roll
 from springtide.executors.hosts.lead_address import read_lead
 from springtide.executors.local.paths import make_mark
-from springtide.executors.ray.host_actor import HostActor, describe_host
+from springtide.executors.ray.host_actor import HostActor, survey_host
 from springtide.executors.ray.name_book import read_book, write_book
 from springtide.executors.ray.ray_nodes import (
     RayNode,
@@ -43,7 +43,7 @@ ANSWER_S = 30.0
 #: How often the agent of a host is looked at.
 CHECK_S = 5.0
 #: How often something is printed at least.
-TELL_S = 5.0
+PRINT_S = 5.0
 
 
 @dataclass
@@ -84,7 +84,7 @@ class RayKeeper:
         self.give_notices()
         for host in self.hosts.values():
             self.hear(host)
-        self.tell()
+        self.print_hosts()
 
     def make_hosts(self, nodes: Mapping[str, RayNode]) -> None:
         """Have an actor on every node, under the name that its machine had."""
@@ -143,11 +143,11 @@ class RayKeeper:
                 host.noticed = True
                 host.actor.give_notice.remote()
 
-    def tell(self) -> None:
+    def print_hosts(self) -> None:
         """Print what is known, if it has changed, and now and then: silence means that Ray does not answer."""
         known = {host.name: {"address": host.node.address, **host.said} for host in self.hosts.values()}
         text = json.dumps({"hosts": known})
-        if text != self.printed or time.monotonic() - self.printed_s >= TELL_S:
+        if text != self.printed or time.monotonic() - self.printed_s >= PRINT_S:
             self.printed, self.printed_s = text, time.monotonic()
             print(text, flush=True)
 
@@ -166,7 +166,7 @@ class RayKeeper:
 
 def find_names(home: Path, nodes: Sequence[RayNode]) -> dict[str, str]:
     """The names of hosts by node, as their actors, the lead's roll and the book of a home have them."""
-    roll = {entry.name: entry.address for entry in read_roll(home)}
+    roll = {entry.name: entry.address for entry in read_roll(home) or ()}
     named = read_actors(ray.util.list_named_actors())
     return name_hosts(nodes, named, {**roll, **read_book(home)}, roll)
 
@@ -174,7 +174,7 @@ def find_names(home: Path, nodes: Sequence[RayNode]) -> dict[str, str]:
 def look_around(nodes: Sequence[RayNode], names: Mapping[str, str], witness: str) -> dict[str, Any]:
     """What each host has, or the error that it met."""
     asked = {
-        names[node.id]: ray.remote(describe_host)
+        names[node.id]: ray.remote(survey_host)
         .options(num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False))
         .remote(witness, node.cpu_slots)
         for node in nodes
@@ -237,9 +237,9 @@ def main() -> None:
     if "error" in said or sys.stdin.readline().strip() != "go":
         sys.exit(1 if "error" in said else 0)
     if given.survey is not None:
-        found = choose_nodes(rows, None)
-        told = look_around(found, find_names(given.home, found), given.survey)
-        print(json.dumps({"hosts": told}), flush=True)
+        every = choose_nodes(rows, None)
+        found = look_around(every, find_names(given.home, every), given.survey)
+        print(json.dumps({"hosts": found}), flush=True)
         return
     keeper = RayKeeper(given.home, given.devices, given.send_address)
     while True:

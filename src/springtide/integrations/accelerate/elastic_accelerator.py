@@ -7,9 +7,7 @@ follows that loop (clipping, the optimizer, schedules) happens once. In a refere
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from itertools import islice
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,64 +18,25 @@ from torch.utils.data import DataLoader
 
 from springtide.errors import JobError
 from springtide.integrations.accelerate.state_folders import check_ranks, complete, find_part, put_in_place
-from springtide.integrations.accelerate_data import ShardedData, show_rank
-from springtide.integrations.accelerate_gathers import watch_functions, watch_seeds
+from springtide.integrations.accelerate_data import ShardedData, show_rank, walk_workers
+from springtide.integrations.accelerate_gathers import refuse_local_sgd, watch_functions, watch_seeds
 from springtide.integrations.eval_rounds import EvalRounds, Padding
 from springtide.integrations.frameworks import PLUGINS, check_state, find_ddp_options, find_run
 from springtide.integrations.stock_steps import StockSteps
+from springtide.integrations.updates import ElasticUpdates, StockUpdates, Update, UpdateLoader, hold_back
 from springtide.integrations.worker_feeds import LocalFeeds, begin_contexts, make_turns
 from springtide.training.ddp_run import ReferenceRun
 from springtide.training.group.membership import is_joining
-from springtide.training.workers.loaders import number_steps
-from springtide.training.workers.steps import Step
 
 WHERE = "an ElasticAccelerator"
 #: How batches are accumulated, as accelerate does it unless it is told otherwise.
 ACCUMULATION = {"sync_with_dataloader": True, "sync_each_batch": False}
 
 
-class AccumulatedStep:
-    """One update: `for batch in step` gives the accumulated batches of each logical worker here in its turn."""
-
-    def __init__(self, walk: Callable[[], Iterator[Any]], index: int, number: int) -> None:
-        self.walk = walk
-        #: Its places in the epoch and in the run, from 0.
-        self.index, self.number = index, number
-
-    def __iter__(self) -> Iterator[Any]:
-        return self.walk()
-
-
-class UpdateLoader:
-    """A training loader as updates; what else a DataLoader has can be asked of it."""
-
-    def __init__(self, accelerator: "ElasticAccelerator", shard: Any) -> None:
-        self.accelerator = accelerator
-        self.shard = shard
-
-    def __len__(self) -> int:
-        return -(-len(self.shard) // int(self.accelerator.gradient_accumulation_steps))
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "shard" not in self.__dict__:
-            raise AttributeError(name)
-        return getattr(self.shard, name)
-
-    def count(self, index: int) -> int:
-        """How many batches the update of this place in the epoch accumulates."""
-        most = int(self.accelerator.gradient_accumulation_steps)
-        return min(most, len(self.shard) - index * most)
-
-    def __iter__(self) -> Iterator[AccumulatedStep]:
-        return self.accelerator.walk_updates(self)
-
-    def enumerate(self, start: int = 0) -> Iterator[tuple[int, AccumulatedStep]]:
-        """The updates with their places in the epoch, which are right in a process that joins or resumes within it."""
-        return number_steps(self, start)
-
-
 class ElasticAccelerator(Accelerator):
     """An `accelerate.Accelerator` on any number of processes."""
+
+    epochs_call = "accelerator.epochs"
 
     def __init__(self, *given: Any, **named: Any) -> None:
         self.run: Any = find_run(type(self).__name__)
@@ -86,9 +45,10 @@ class ElasticAccelerator(Accelerator):
         super().__init__(*given, **named)
         self.stock = StockSteps(self.run) if isinstance(self.run, ReferenceRun) else None
         self.updates: UpdateLoader | None = None
+        self.walker: ElasticUpdates | StockUpdates | None = None
         self.evaluating: EvalRounds | None = None
-        #: Whether more batches of an update come, and whether `load_state` has loaded one.
-        self.has_more = self.is_loaded = False
+        #: Whether `load_state` has loaded one.
+        self.is_loaded = False
         #: Models that were prepared before the optimizer.
         self.earlier: list[torch.nn.Module] = []
         #: Loaders for evaluation that draw an order.
@@ -101,6 +61,7 @@ class ElasticAccelerator(Accelerator):
         if self.is_elastic:
             watch_functions(self.run)
             watch_seeds(self.run)
+            refuse_local_sgd()
 
     @property
     def is_elastic(self) -> bool:
@@ -124,8 +85,9 @@ class ElasticAccelerator(Accelerator):
             if not loaders:
                 raise JobError("accelerator.prepare was given an optimizer without a DataLoader; give them together")
             first = loaders.pop(0)
-            self.updates = everything[first] = UpdateLoader(self, everything[first])
-            self.prepare_run(parts)
+            accumulate = int(self.gradient_accumulation_steps)
+            self.updates = everything[first] = UpdateLoader(everything[first], accumulate, self.walk_updates)
+            self.prepare_run(self.updates, parts)
         else:  # as the model, where it is prepared before its optimizer is made
             self.earlier += filter(is_trained, parts)
         for place in loaders if self.is_elastic else ():
@@ -140,23 +102,36 @@ class ElasticAccelerator(Accelerator):
             self.run.keep(**{f"evaluation {self.evaluations}": rounds})
         return rounds
 
-    def prepare_run(self, parts: tuple[Any, ...]) -> None:
+    def prepare_run(self, updates: UpdateLoader, parts: tuple[Any, ...]) -> None:
         """Hand the parts to the run; in a stock run DDP has them."""
         given = [part for part in parts if isinstance(part, torch.nn.Module)]
-        self.trained = [one for one in self.earlier if all(one is not other for other in given)] + given
-        self.steppers = [part for part in parts if isinstance(part, torch.optim.Optimizer)]
-        if not self.is_elastic:
+        trained = [one for one in self.earlier if all(one is not other for other in given)] + given
+        steppers = [part for part in parts if isinstance(part, torch.optim.Optimizer)]
+        if self.stock is not None:
+            self.walker = StockUpdates(self.stock, trained, steppers)
             return
-        assert self.updates is not None
         run = self.run
-        data = ShardedData(self.updates.shard, run.logical_workers, run.seed)
-        turns = make_turns(run.logical_workers * len(self.updates))
+        data = ShardedData(updates.loader, run.logical_workers, run.seed)
+        turns = make_turns(run.logical_workers * len(updates))
         schedulers = [part for part in parts if isinstance(part, torch.optim.lr_scheduler.LRScheduler)]
         options = find_ddp_options(self.ddp_handler, WHERE)
-        *_, self.steps = run.prepare(*self.trained, *self.steppers, *schedulers, turns, **options)
+        *_, steps = run.prepare(*trained, *steppers, *schedulers, turns, **options)
         begin_contexts(run)
-        self.feeds = LocalFeeds(run, data)
+        self.walker = ElasticUpdates(self, steps, LocalFeeds(run, data))
         self.keep_registered()
+
+    def show_worker(self, rank: int) -> None:
+        """Tell `accelerate` that this is a rank of N."""
+        show_rank(self.run, rank)
+
+    def tell_more(self, has_more: bool) -> None:
+        """Tell `accelerate` whether a batch is followed by others of its update."""
+        self.gradient_state._set_sync_gradients(not has_more)
+
+    def place_batch(self, batch: Any) -> Any:
+        """A batch where the prepared loader would put it: on the device, unless the script places batches by itself."""
+        shard = self.updates.loader  # type: ignore[union-attr]
+        return batch if shard.device is None else send_to_device(batch, shard.device, non_blocking=shard._non_blocking)
 
     # The loop.
 
@@ -170,50 +145,18 @@ class ElasticAccelerator(Accelerator):
                 )
             yield from self.run.epochs(count)
             return
-        for epoch in range(count):
-            yield epoch
-            self.end_stock_step()
-            if self.stock.is_last(self.stock.taken):
-                break
-        self.stock.finish()
+        assert isinstance(self.walker, StockUpdates)
+        yield from self.walker.walk_epochs(count)
 
-    def walk_updates(self, loader: UpdateLoader) -> Iterator[AccumulatedStep]:
+    def walk_updates(self, loader: UpdateLoader) -> Iterator[Update]:
         """The updates of the epoch that are left."""
-        return self.walk_elastic(loader) if self.is_elastic else self.walk_stock(loader)
-
-    def walk_elastic(self, loader: UpdateLoader) -> Iterator[AccumulatedStep]:
-        """Updates in which every logical worker of this process takes its turn."""
-        for step in self.steps:
-            self.show_place()
-            position = self.run.position
-            self.feeds.follow(position.epoch, position.step_in_epoch * self.gradient_accumulation_steps)
-            turns = partial(self.walk_turns, loader, step)
-            yield AccumulatedStep(turns, step.index, step.number)
-
-    def walk_turns(self, loader: UpdateLoader, step: Step) -> Iterator[Any]:
-        """The batches of each logical worker here, in its turn."""
-        count = loader.count(step.index)
-        try:
-            for _ in step:
-                show_rank(self.run, step.worker.rank)
-                feed = self.feeds.feeds[step.worker.rank]
-                for number in range(count):
-                    self.has_more = number < count - 1
-                    self.gradient_state._set_sync_gradients(not self.has_more)
-                    yield place_batch(feed.take(), loader.shard)
-        finally:
-            self.show_place()
-
-    def walk_stock(self, loader: UpdateLoader) -> Iterator[AccumulatedStep]:
-        """A rank's updates."""
-        assert self.stock is not None
-        batches = iter(loader.shard)
-        for index in range(len(loader)):
-            if self.stock.is_last(self.stock.taken):
-                return
-            yield AccumulatedStep(partial(islice, batches, loader.count(index)), index, self.stock.taken)
-            self.stock.taken += 1
-            self.end_stock_step()
+        if loader.accumulate != self.gradient_accumulation_steps:
+            raise JobError(
+                f"gradient_accumulation_steps was set to {self.gradient_accumulation_steps} after accelerator.prepare, "
+                f"with {loader.accumulate}: how many updates an epoch has must be known. Give it to the Accelerator"
+            )
+        assert self.walker is not None
+        return self.walker.walk(loader)
 
     @contextlib.contextmanager
     def accumulate(self, *models: torch.nn.Module) -> Iterator[None]:
@@ -221,12 +164,12 @@ class ElasticAccelerator(Accelerator):
             with super().accumulate(*models):
                 yield
             return
-        with self.run.no_sync() if self.has_more else contextlib.nullcontext():
+        with contextlib.nullcontext() if self.sync_gradients else hold_back(self.run, models):
             yield
 
     @contextlib.contextmanager
     def no_sync(self, model: torch.nn.Module) -> Iterator[None]:
-        with self.run.no_sync() if self.is_elastic else super().no_sync(model):
+        with hold_back(self.run, (model,)) if self.is_elastic else super().no_sync(model):
             yield
 
     def wait_for_everyone(self) -> None:
@@ -290,7 +233,7 @@ class ElasticAccelerator(Accelerator):
         if self.run.is_main:
             shutil.rmtree(part, ignore_errors=True)
         self.run.exchange([])
-        for _ in self.enter_workers():  # what rank 0 writes is written by worker 0's process, random states by each
+        for _ in walk_workers(self.run):  # what rank 0 writes is written by worker 0's process, random states by each
             super().save_state(str(part), **options)
         self.run.exchange([])  # all files are there
         if self.run.is_main:
@@ -309,7 +252,7 @@ class ElasticAccelerator(Accelerator):
             complete(folder)
         self.run.exchange([])
         check_ranks(folder, self.run.logical_workers)
-        for _ in self.enter_workers():
+        for _ in walk_workers(self.run):
             super().load_state(str(folder), **options)
         self.is_loaded = True
 
@@ -322,16 +265,6 @@ class ElasticAccelerator(Accelerator):
             )
         return Path(given).expanduser()
 
-    def enter_workers(self) -> Iterator[int]:
-        """The logical workers of this process, each in its random context and shown as the rank it is."""
-        contexts = self.run.turns.contexts
-        for worker in self.run.local:
-            contexts.enter(worker)
-            show_rank(self.run, worker)
-            yield worker
-        contexts.exit()
-        self.show_place()
-
     def skip_first_batches(self, dataloader: Any, num_batches: int = 0) -> Any:
         if not self.is_elastic:
             return super().skip_first_batches(dataloader, num_batches)
@@ -339,11 +272,6 @@ class ElasticAccelerator(Accelerator):
             "accelerator.skip_first_batches in an elastic run: where an epoch goes on is the run's to know. Submit the "
             "script with a checkpoint folder, and loops go on where they were"
         )
-
-    def end_stock_step(self) -> None:
-        """In a reference run: write the digests of the step that has ended."""
-        assert self.stock is not None
-        self.stock.note(self.stock.taken, self.trained, self.steppers)
 
 
 def check_options(named: Mapping[str, Any]) -> None:
@@ -370,11 +298,6 @@ def check_settings(accelerator: Accelerator) -> None:
                 f"GradientAccumulationPlugin({name}={plugin[name]}) in an ElasticAccelerator: an update's batches are "
                 f"reduced once, and an epoch's last update may have fewer; it must be {value}"
             )
-
-
-def place_batch(batch: Any, shard: Any) -> Any:
-    """A batch where the prepared loader would put it: on the device, unless the script places batches by itself."""
-    return batch if shard.device is None else send_to_device(batch, shard.device, non_blocking=shard._non_blocking)
 
 
 def is_trained(part: Any) -> bool:

@@ -18,7 +18,7 @@ from transformers import trainer as trainer_module
 from transformers.trainer_callback import ExportableState, ProgressCallback
 
 from springtide.errors import JobError
-from springtide.integrations.accelerate_data import ShardedData, show_rank
+from springtide.integrations.accelerate_data import ShardedData, show_rank, walk_workers
 from springtide.integrations.accelerate_gathers import watch_functions
 from springtide.integrations.callback_memory import CallbackMemory
 from springtide.integrations.frameworks import find_ddp_options, find_run
@@ -62,7 +62,7 @@ class EpochSteps:
     def __init__(self, trainer: "ElasticTrainer", data: ShardedData) -> None:
         self.trainer = trainer
         self.data = data
-        self.dataset = data.dataset
+        self.dataset = data.loader.dataset
 
     def __len__(self) -> int:
         return len(self.data)
@@ -423,25 +423,15 @@ class ElasticTrainer(Trainer):
         if not self.is_elastic:
             super()._save_rng_state(output_dir)
             return
-        contexts = self.run.turns.contexts
-        for worker in self.run.local:
-            contexts.enter(worker)
-            show_rank(self.run, worker)
+        for _ in walk_workers(self.run):
             super()._save_rng_state(output_dir)
-        contexts.exit()
-        show_rank(self.run)
 
     def _load_rng_state(self, checkpoint: Any) -> None:
         if not self.is_elastic:
             super()._load_rng_state(checkpoint)
         elif checkpoint not in (None, BROUGHT_BY_RUN):
-            contexts = self.run.turns.contexts
-            for worker in self.run.local:
-                contexts.enter(worker)
-                show_rank(self.run, worker)
+            for _ in walk_workers(self.run):
                 super()._load_rng_state(checkpoint)
-            contexts.exit()
-            show_rank(self.run)
 
     # The end.
 

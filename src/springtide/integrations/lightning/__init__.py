@@ -3,8 +3,11 @@
 `springtide_find_unused_parameters_true` is the strategy that tells DDP so. For Fabric: `Fabric(strategy="springtide")`.
 """
 
+import sys
 from functools import partial
+from typing import Any, NoReturn
 
+from springtide.errors import JobError
 from springtide.integrations.frameworks import check_versions, choose_gpus
 from springtide.training.run import Run, when_begun
 
@@ -31,8 +34,24 @@ def show_own_gpu(run: Run) -> None:
             accelerator.parse_devices = staticmethod(partial(choose_gpus, own=run.device))
 
 
+def refuse_old_package(**_: Any) -> NoReturn:
+    """Refuse the strategy where it is asked of another package."""
+    raise JobError(
+        'Trainer(strategy="springtide") of pytorch_lightning: the adapter is for the package lightning, which has the '
+        "same Trainer; write `import lightning.pytorch as pl` in place of `import pytorch_lightning as pl`"
+    )
+
+
+def watch_old_package(_: Run) -> None:
+    """Let pytorch_lightning, which has a register of its own, refuse our strategies by name."""
+    old = sys.modules.get("pytorch_lightning.strategies")
+    for name in NAMES if old is not None else ():
+        old.StrategyRegistry.register(name, refuse_old_package, override=True)  # type: ignore[union-attr]
+
+
 NAMES = {"springtide": {}, "springtide_find_unused_parameters_true": {"find_unused_parameters": True}}
 for name, options in NAMES.items():
     StrategyRegistry.register(name, make_strategy, description="springtide's logical workers", **options)
     STRATEGY_REGISTRY.register(name, make_fabric_strategy, description="springtide's logical workers", **options)
 when_begun(show_own_gpu)
+when_begun(watch_old_package)

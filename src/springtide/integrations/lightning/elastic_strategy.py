@@ -21,7 +21,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from springtide.errors import JobError
 from springtide.integrations.callback_memory import CallbackMemory
-from springtide.integrations.frameworks import choose_root, find_run
+from springtide.integrations.frameworks import find_run
 from springtide.integrations.lightning.gradient_clearing import GradientClearing
 from springtide.integrations.lightning.lightning_checks import (
     check_callbacks,
@@ -31,7 +31,8 @@ from springtide.integrations.lightning.lightning_checks import (
     check_resumed,
 )
 from springtide.integrations.lightning.loop_memory import LoopMemory
-from springtide.integrations.lightning.sampled_data import LogicalEnvironment, SampledData, TurnEnvironment
+from springtide.integrations.lightning.ranks import LogicalEnvironment, RankMixin, TurnEnvironment, TurnMixin
+from springtide.integrations.lightning.sampled_data import SampledData
 from springtide.integrations.lightning.toggles import WorkerToggles
 from springtide.integrations.lightning.turn_counts import LoopProgress, Schedules, TurnCounts
 from springtide.integrations.lightning.turn_threads import TurnThread
@@ -84,36 +85,6 @@ class PlaceholderLoader:
         return (BatchPlaceholder() for _ in range(len(self) - self.strategy.done_batches))
 
 
-class RankMixin:
-    """What both strategies say about ranks."""
-
-    run: Any
-    parallel_devices: Any
-
-    @property
-    def root_device(self) -> torch.device:
-        """The GPU that the process holds, or what else the Trainer was told to use."""
-        return choose_root(self.parallel_devices or (), self.run.device)
-
-    @property
-    def is_distributed(self) -> bool:
-        """Whether Lightning cuts loaders for ranks."""
-        return True
-
-    @property
-    def num_processes(self) -> int:
-        """The ranks."""
-        return int(self.run.logical_workers)
-
-    @property
-    def distributed_sampler_kwargs(self) -> dict[str, Any]:
-        """What a DistributedSampler is told."""
-        return {"num_replicas": self.run.logical_workers, "rank": self.run.rank}
-
-    def _configure_launcher(self) -> None:
-        """Processes are there already."""
-
-
 class StockStrategy(RankMixin, DDPStrategy):
     """Lightning's DDP with the digests of a reference run."""
 
@@ -148,7 +119,7 @@ class StockStrategy(RankMixin, DDPStrategy):
         super().on_train_end()
 
 
-class ElasticStrategy(RankMixin, ParallelStrategy):
+class ElasticStrategy(TurnMixin, ParallelStrategy):
     """Logical workers under Lightning's Trainer."""
 
     def __init__(self, run: Any, find_unused_parameters: bool = False, broadcast_buffers: bool = True) -> None:
@@ -191,10 +162,6 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
     def set_world_ranks(self) -> None:
         """Tell Lightning which rank logs and saves; a rescale may change it, and every turn does."""
         rank_zero_only.rank = self.global_rank
-
-    def barrier(self, name: str | None = None) -> None:
-        if self.run.prepared and self.run.turns.worker is None:  # processes differ in how many turns they have
-            self.run.exchange([])
 
     def broadcast(self, obj: Any, src: int = 0) -> Any:
         if not self.run.prepared or self.run.group is None or self.run.turns.worker is not None:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from springtide.core.decisions import Cause, Decision, JobView, Promise, Reason, Snapshot
+from springtide.core.decisions import Answer, Cause, Decision, JobView, Promise, Reason, Snapshot
 from springtide.core.devices import count_devices
 from springtide.core.jobs import JobId
 from springtide.placement.buddy import Placement, arrange
@@ -23,8 +23,17 @@ from springtide.policies.planning import filling
 from springtide.policies.planning.best_effort import USAGE, write_usage
 from springtide.policies.planning.drafts import Caution, Draft, Seating
 from springtide.policies.planning.filling import Ints
-from springtide.policies.planning.open_answers import THRIFT, next_change_s, replan, rescue
-from springtide.policies.planning.plan_table import PlanTable, active_rows, copy_plans, open_table, rows_but
+from springtide.policies.planning.open_answers import THRIFT, find_offers, next_change_s, replan, rescue
+from springtide.policies.planning.plan_table import (
+    NOBODY,
+    PlanTable,
+    active_rows,
+    copy_plans,
+    find_restless,
+    free_capacity,
+    open_table,
+    rows_but,
+)
 from springtide.policies.planning.reservations import reserve
 from springtide.policies.planning.seats import (
     AGAIN_S,
@@ -115,6 +124,7 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     names = [*table.rows]
     decision, placement = _place(table, snapshot, draft, needed, names, rows)
     tentative_s = next_change_s(table, draft.tentative)
+    left = _free_beside_waiting(table, draft, needed) if draft.refused else None
     table.drop_all(unpromised)
     final = _settle_moves(table, placement, decision)
     change_s, grows = filling.look_ahead(table.columns, promised, table.now_s)
@@ -130,11 +140,34 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     ):
         return None
     final = final or _postpone(table, placement, decision)
+    if left is not None:
+        final = replace(final, answers={**final.answers, **_make_offers(table, draft, left, promised)})
     # whoever has moved may have left a place for those that were left out
     again_s = table.now_s + AGAIN_S if draft.seating.blocked and placement.allocations else inf
     wake_at_s = min(draft.wake_at_s, change_s, tentative_s, again_s)
     memory = _remember_usage(snapshot, draft, placement)
+    table.restless = next(iter(unpromised), NOBODY) or find_restless(table)
+    table.in_force |= {name: promise.plan for name, promise in final.promises.items()}
     return replace(final, allocations=placement.allocations, wake_at_s=wake_at_s, memory=memory, cache=table)
+
+
+def _free_beside_waiting(table: PlanTable, draft: Draft, needed: filling.JobColumns) -> filling.Capacity:
+    """The devices that nobody needs who waits for an answer, whatever they grow to."""
+    refused = {view.job.id for view in draft.refused}
+    waiting = np.array([table.rows[name] for name in draft.tentative if name not in refused], np.int64)
+    capacity = free_capacity(table)
+    filling.occupy_each(capacity, needed, waiting)
+    return capacity
+
+
+def _make_offers(table: PlanTable, draft: Draft, capacity: filling.Capacity, promised: Ints) -> dict[JobId, Answer]:
+    """The refusals with what would be accepted, beside the promised plans as they are now, growth and moves included.
+
+    Beside those before, an offer might rest on devices that another job has just grown to.
+    """
+    filling.occupy_each(capacity, table.columns, np.setdiff1d(promised, table.late))
+    refusals = [(view, draft.answers[view.job.id]) for view in draft.refused]
+    return {view.job.id: replace(answer, offers=find_offers(table, capacity, view)) for view, answer in refusals}
 
 
 def _remember_usage(snapshot: Snapshot, draft: Draft, placement: Placement) -> dict[str, Any] | None:
@@ -279,11 +312,8 @@ def _is_certified(
     `placement` is how the decision was placed when it was `placed`: before the pauses of moves came into its plans.
     """
     plans = {**table.in_force, **{name: promise.plan for name, promise in decision.promises.items()}}
-    certificate = table.certificate
-    if certificate is not None and certificate.covers(table.now_s, snapshot, placement.allocations, plans):
-        return True
     laid_out = placement if decision is placed else None
-    found = check_plans(table.now_s, snapshot, decision, plans, look_far(table), laid_out)
+    found = check_plans(table.now_s, snapshot, decision, plans, look_far(table), laid_out, table.certificate)
     table.certificate = found.certificate
     return found.ok
 

@@ -76,6 +76,7 @@ class Draft:
     """What a policy wants to say beside the plans in the plan table."""
 
     answers: dict[JobId, Answer] = field(default_factory=dict)
+    refused: list[JobView] = field(default_factory=list)  # of those who are declined, who gets offers
     best_effort: list[JobView] = field(default_factory=list)
     tentative: dict[JobId, JobView] = field(default_factory=dict)  # planned, but nothing is promised
     wake_at_s: float = inf

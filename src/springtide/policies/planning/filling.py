@@ -17,27 +17,40 @@ from springtide.policies.planning.columns import Capacity as Capacity
 from springtide.policies.planning.columns import Floats as Floats
 from springtide.policies.planning.columns import Ints as Ints
 from springtide.policies.planning.columns import JobColumns as JobColumns
+from springtide.policies.planning.columns import Ledger as Ledger
 from springtide.policies.planning.columns import empty_capacity as empty_capacity
 from springtide.policies.planning.columns import empty_columns as empty_columns
+from springtide.policies.planning.columns import empty_ledger as empty_ledger
 from springtide.policies.planning.compilation import kernel
-from springtide.policies.planning.free_devices import FEW_CUTS as FEW_CUTS
 from springtide.policies.planning.free_devices import cut as cut
 from springtide.policies.planning.free_devices import find as find
 from springtide.policies.planning.free_devices import join_equals as join_equals
 from springtide.policies.planning.free_devices import occupy as occupy
-from springtide.policies.planning.free_devices import occupy_all as occupy_all
+from springtide.policies.planning.free_devices import occupy_each as occupy_each
 from springtide.policies.planning.free_devices import pass_full as pass_full
+from springtide.policies.planning.ledger import begin_with as begin_with
+from springtide.policies.planning.ledger import is_same as is_same
+from springtide.policies.planning.ledger import merge as merge
+from springtide.policies.planning.ledger import write_cuts as write_cuts
+from springtide.policies.planning.ledger import write_differences as write_differences
 from springtide.policies.planning.plan_making import GUARD_S as GUARD_S
 from springtide.policies.planning.plan_making import HOPE_S as HOPE_S
+from springtide.policies.planning.plan_making import MARGIN_S as MARGIN_S
+from springtide.policies.planning.plan_making import copy_segments as copy_segments
+from springtide.policies.planning.plan_making import could_start as could_start
 from springtide.policies.planning.plan_making import fill as fill
 from springtide.policies.planning.plan_making import fill_late as fill_late
 from springtide.policies.planning.plan_making import keep_in_force as keep_in_force
 from springtide.policies.planning.plan_making import mend as mend
+from springtide.policies.planning.plan_making import most_time as most_time
 from springtide.policies.planning.plan_making import replan_late as replan_late
 from springtide.policies.planning.plan_making import store as store
 from springtide.policies.planning.plan_making import walk as walk
+from springtide.policies.planning.plan_making import write_stretches as write_stretches
 from springtide.policies.planning.plan_reading import can_be_in_time as can_be_in_time
 from springtide.policies.planning.plan_reading import device_seconds as device_seconds
+from springtide.policies.planning.plan_reading import find_below_peak as find_below_peak
+from springtide.policies.planning.plan_reading import first_hold as first_hold
 from springtide.policies.planning.plan_reading import highest_need as highest_need
 from springtide.policies.planning.plan_reading import is_in_force as is_in_force
 from springtide.policies.planning.plan_reading import least_cost as least_cost
@@ -54,6 +67,18 @@ from springtide.policies.planning.plan_reading import write_changing as write_ch
 from springtide.policies.planning.plan_reading import write_growths as write_growths
 from springtide.policies.planning.plan_reading import write_outlooks as write_outlooks
 from springtide.policies.planning.plan_reading import write_overruns as write_overruns
+
+KINDS = 16  # of least shares that `grow` looks up when jobs with these could begin
+
+
+def follow_plans(ledger: Ledger, before: JobColumns, columns: JobColumns, absent: Ints, now_s: float) -> Ledger:
+    """The ledger of the plans in force now, from that of those before; rows that are `absent` have no part in it."""
+    room = 2 * int(before.old_shares[:, MAX_SEGMENTS].sum() + columns.old_shares[:, MAX_SEGMENTS].sum())
+    cuts, gains, uses = np.empty(room), np.empty(room, np.int64), np.empty(room, np.int64)
+    count = write_differences(before, columns, absent, now_s, cuts, gains, uses)
+    merged = empty_ledger(len(ledger.times) + count, now_s, 0)
+    size = merge(ledger, now_s, cuts, gains, uses, np.argsort(cuts[:count]), merged)
+    return Ledger(*[column[:size] for column in merged])
 
 
 @kernel
@@ -130,10 +155,23 @@ def grow(capacity: Capacity, columns: JobColumns, jobs: Ints, spare: int, gain: 
     """
     now_s = capacity.times[0]
     values = np.full(len(jobs), inf)
+    # where thousands wait to begin, a plan is tried only for those that could end earlier if they began now
+    shares, stretches, kinds = np.zeros(KINDS, np.int64), np.empty((KINDS, MAX_SEGMENTS)), 0
     for i in range(len(jobs)):
-        level = level_above(columns, jobs[i], share_now(columns, jobs[i], now_s))
-        if level >= 0:
-            values[i] = try_growth(capacity, columns, jobs[i], level, spare, gain, trial)
+        job = jobs[i]
+        level = level_above(columns, job, share_now(columns, job, now_s))
+        if level < 0 or columns.shares[job, level] > spare + share_now(columns, job, now_s):
+            continue
+        if level == 0 and columns.share[job] == 0:
+            kind = 0
+            while kind < kinds and shares[kind] != columns.shares[job, 0]:
+                kind += 1
+            if kind == kinds and kinds < KINDS:
+                shares[kind], kinds = columns.shares[job, 0], kinds + 1
+                write_stretches(capacity, shares[kind], stretches[kind])
+            if kind < kinds and not could_start(columns, job, stretches[kind], gain):
+                continue
+        values[i] = try_growth(capacity, columns, job, level, spare, gain, trial)
     while spare > 0 and len(jobs) > 0:
         i = int(np.argmin(values))
         if values[i] == inf:

@@ -1,11 +1,7 @@
 """Free devices over time as arrays: cut where plans begin and end, taken and given back. Kernels of `filling`."""
 
-import numpy as np
-
 from springtide.policies.planning.columns import SIZES, Capacity, Floats, Ints, JobColumns
 from springtide.policies.planning.compilation import kernel
-
-FEW_CUTS = 32  # up to which they are made one by one
 
 
 @kernel
@@ -94,33 +90,7 @@ def occupy(capacity: Capacity, columns: JobColumns, job: int, sign: int) -> None
 
 
 @kernel
-def occupy_all(capacity: Capacity, columns: JobColumns, rows: Ints) -> None:
-    """Take the plans of all these rows out of the free devices."""
-    room = 0
+def occupy_each(capacity: Capacity, columns: JobColumns, rows: Ints) -> None:
+    """Take the plans of these rows out of the free devices, one by one."""
     for row in rows:
-        room += 2 * columns.segment_count[row]
-    if capacity.size[0] > 1 or room < FEW_CUTS:
-        for row in rows:
-            occupy(capacity, columns, row, 1)
-        return
-    # all cuts at once, in order of time: one by one each would shift all later ones
-    cuts, gains, count = np.empty(room), np.empty(room, np.int64), 0
-    now_s = capacity.times[0]
-    for row in rows:
-        segments = columns.segment_count[row]
-        for s in range(segments):
-            share = columns.segment_shares[row, s]
-            end_s = columns.segment_times[row, s + 1] if s + 1 < segments else columns.held[row]
-            start_s = max(columns.segment_times[row, s], now_s)
-            if share > 0 and end_s > start_s:
-                cuts[count], gains[count] = start_s, -share
-                cuts[count + 1], gains[count + 1] = end_s, share
-                count += 2
-    position = 0
-    for i in np.argsort(cuts[:count]):
-        if cuts[i] > capacity.times[position]:
-            position += 1
-            capacity.times[position], capacity.free[position] = cuts[i], capacity.free[position - 1]
-        capacity.free[position] += gains[i]
-    capacity.size[0] = position + 1
-    pass_full(capacity, 1, capacity.size[0])
+        occupy(capacity, columns, row, 1)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from springtide.core.decisions import JobView, Offer
 from springtide.core.jobs import JobId
 from springtide.policies.planning import filling
 from springtide.policies.planning.filling import Ints
@@ -149,6 +150,24 @@ def read_outlooks(table: PlanTable, rows: Ints) -> list[Outlook]:
     costs, shares, chances_s = np.empty(len(rows)), np.empty(len(rows), np.int64), np.empty(len(rows))
     filling.write_outlooks(table.columns, rows, table.now_s, LAST_S, costs, shares, chances_s)
     return list(map(Outlook, costs.tolist(), (shares > 0).tolist(), chances_s.tolist()))
+
+
+def find_offers(table: PlanTable, capacity: filling.Capacity, view: JobView) -> tuple[Offer, ...]:
+    """What would be accepted of a job on what is free: all of the work later, or less of it by the deadline.
+
+    What it has done while it waited does not count: an offer holds for a job that starts anew.
+    """
+    row, columns = table.add(view), table.columns
+    columns.work[row], columns.ready[row], columns.share[row] = view.job.work, table.now_s, 0
+    offers = []
+    earliest_s = float(filling.earliest_end(capacity, columns, row))
+    if earliest_s < inf:
+        offers.append(Offer(earliest_s, view.job.work))
+    work = float(filling.largest_work(capacity, columns, row))
+    if work > 0:
+        offers.append(Offer(view.job.deadline_s, work))
+    table.drop(view.job.id)
+    return tuple(offers)
 
 
 def next_change_s(table: PlanTable, names: Iterable[JobId]) -> float:

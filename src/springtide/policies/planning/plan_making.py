@@ -10,11 +10,12 @@ import numpy as np
 from springtide.policies.planning.columns import MAX_SEGMENTS, Capacity, Floats, Ints, JobColumns
 from springtide.policies.planning.compilation import kernel
 from springtide.policies.planning.free_devices import find, occupy, pass_full
-from springtide.policies.planning.plan_reading import is_in_force, planned_peak, resume
+from springtide.policies.planning.plan_reading import first_hold, is_in_force, planned_peak, resume
 
 # Devices stay planned this much longer than computed. It is half the tolerance within which a deadline is met, so that
 # a plan whose computed end is the deadline itself is in time.
 GUARD_S = 5e-7
+MARGIN_S = 1e-3  # more than the roundings of all entries of a plan together
 HOPE_S = 1.0  # a level that misses a deadline by this much at its best is not tried
 
 
@@ -125,14 +126,27 @@ def store(columns: JobColumns, job: int, finish: float, held: float, count: int,
             columns.segment_shares[job, s] = columns.old_shares[job, s]
 
 
+@kernel
 def keep_in_force(columns: JobColumns, rows: Ints) -> None:
-    """Note the plans of these jobs as those in force; the others have none. Whole columns are copied fastest."""
-    most = int(columns.segment_count.max())
-    columns.old_times[:, :most] = columns.segment_times[:, :most]
-    columns.old_times[:, MAX_SEGMENTS], columns.old_times[:, MAX_SEGMENTS + 1] = columns.finish, columns.held
-    columns.old_shares[:, :most] = columns.segment_shares[:, :most]
+    """Note the plans of these jobs as those in force; the others have none."""
     columns.old_shares[:, MAX_SEGMENTS] = 0
-    columns.old_shares[rows, MAX_SEGMENTS] = columns.segment_count[rows]
+    for row in rows:
+        count = columns.segment_count[row]
+        for s in range(count):
+            columns.old_times[row, s] = columns.segment_times[row, s]
+            columns.old_shares[row, s] = columns.segment_shares[row, s]
+        columns.old_times[row, MAX_SEGMENTS] = columns.finish[row]
+        columns.old_times[row, MAX_SEGMENTS + 1] = columns.held[row]
+        columns.old_shares[row, MAX_SEGMENTS] = count
+
+
+@kernel
+def copy_segments(columns: JobColumns, copy: JobColumns) -> None:
+    """The segments of all plans into other columns: most plans have few, and only these are copied."""
+    for row in range(len(columns.segment_count)):
+        for s in range(columns.segment_count[row]):
+            copy.segment_times[row, s] = columns.segment_times[row, s]
+            copy.segment_shares[row, s] = columns.segment_shares[row, s]
 
 
 @kernel
@@ -155,6 +169,62 @@ def fill(capacity: Capacity, columns: JobColumns, job: int, lowest: int) -> bool
             store(columns, job, finish, held, count, times, shares)
             return True
     return False
+
+
+@kernel
+def write_stretches(capacity: Capacity, share: int, stretches: Floats) -> None:
+    """The first stretches of time, from now on, in which so many devices are free: begin, end, begin, end ...
+
+    As `walk` passes through them: what is too little for no longer than the guard interrupts no one.
+    """
+    size, count = capacity.size[0], 0
+    stretches[:] = inf
+    for k in range(size):
+        start_s, is_enough = capacity.times[k], capacity.free[k] >= share
+        if count % 2:
+            end_s = capacity.times[k + 1] if k + 1 < size else inf
+            if is_enough or end_s - start_s <= GUARD_S:
+                continue
+        elif not is_enough:
+            continue
+        stretches[count] = start_s
+        count += 1
+        if count == len(stretches):
+            break
+
+
+@kernel
+def most_time(stretches: Floats, pause_s: float, from_s: float, until_s: float) -> float:
+    """The most time for steps up to `until_s` of a job that holds devices in these stretches and at will `from_s` on.
+
+    It pauses wherever it begins. There are as many stretches as a plan can have.
+    """
+    total, stop_s = 0.0, min(from_s, until_s)
+    for k in range(0, len(stretches), 2):
+        begin_s, end_s = stretches[k], stretches[k + 1]
+        if begin_s >= stop_s:
+            if from_s < until_s:
+                total += max(until_s - from_s - pause_s, 0.0)
+            break
+        if end_s >= stop_s:
+            total += max(until_s - begin_s - pause_s, 0.0)
+            break
+        total += max(end_s - begin_s - pause_s, 0.0)
+    return total
+
+
+@kernel
+def could_start(columns: JobColumns, job: int, stretches: Floats, gain: float) -> bool:
+    """Whether a job that holds nothing, and is to begin later, may end earlier by `gain` pauses if it begins now.
+
+    `stretches` are those in which its least share is free. If not, following a plan from now on would find the same.
+    """
+    until_s = columns.deadline[job] + GUARD_S
+    if gain < inf:
+        until_s = min(until_s, columns.finish[job] - gain * columns.pauses[job, 0])
+    pause_s = columns.pauses[job, 0] + columns.start_s[job]
+    time_s = most_time(stretches, pause_s, first_hold(columns, job), until_s)
+    return bool(time_s + MARGIN_S >= columns.work[job] / columns.rates[job, 0])
 
 
 @kernel

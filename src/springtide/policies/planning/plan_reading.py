@@ -42,6 +42,15 @@ def share_now(columns: JobColumns, job: int, now_s: float) -> int:
 
 
 @kernel
+def first_hold(columns: JobColumns, job: int) -> float:
+    """When the plan of a job first holds devices; infinite if it never does."""
+    for s in range(columns.segment_count[job]):
+        if columns.segment_shares[job, s] > 0:
+            return float(columns.segment_times[job, s])
+    return inf
+
+
+@kernel
 def is_in_force(columns: JobColumns, job: int, now_s: float, rounding_s: float) -> bool:
     """Whether the plan of a job holds from now on what its plan in force does, up to a rounding of its end.
 
@@ -67,6 +76,19 @@ def is_in_force(columns: JobColumns, job: int, now_s: float, rounding_s: float) 
         if columns.segment_times[job, first + s] != times_s[old_first + s]:
             return False
     return True
+
+
+@kernel
+def find_below_peak(columns: JobColumns, rows: Ints, now_s: float) -> int:
+    """The place of the last of these jobs whose plan is not to hold its highest share from now on; -1 if all are."""
+    for i in range(len(rows) - 1, -1, -1):
+        row = rows[i]
+        last = columns.segment_count[row] - 1
+        if last < 0 or columns.segment_times[row, last] > now_s:
+            return i
+        if columns.segment_shares[row, last] != columns.shares[row, columns.level_count[row] - 1]:
+            return i
+    return -1
 
 
 @kernel

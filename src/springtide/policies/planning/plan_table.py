@@ -4,9 +4,11 @@ A `PlanTable` is opened at the start of a decision, changed while deciding, and 
 columns from call to call in `cache`; a plan table opened without one is built from the Snapshot and decides the same.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, compress, filterfalse, repeat
 from math import inf
+from operator import is_not
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,13 +18,16 @@ from springtide.core.decisions import JobView, Plan, Segment, Snapshot, Status
 from springtide.core.jobs import Job, JobId, Overhead
 from springtide.placement.feasibility import Certificate
 from springtide.policies.planning import filling
-from springtide.policies.planning.filling import Capacity, Floats, Ints, JobColumns
+from springtide.policies.planning.filling import Capacity, Floats, Ints, JobColumns, Ledger
 
 FEW_ROWS = 6  # rows that are written or read one by one faster than together
 # by the names of the enumeration each takes longer to look up than all else that is done with a job
 OFFERED, PENDING, WAITLISTED = Status.OFFERED, Status.PENDING, Status.WAITLISTED
 
+NOBODY = JobId("")
+
 Column = TypeVar("Column", Floats, Ints)
+Value = TypeVar("Value")
 
 
 def list_none() -> Ints:
@@ -32,13 +37,16 @@ def list_none() -> Ints:
 
 @dataclass(slots=True)
 class JobRoster:
-    """The jobs of a Snapshot by what is to be done with them, each kind in order of arrival."""
+    """The jobs of a Snapshot by what is to be done with them, each kind in order of arrival.
 
-    planned: dict[JobId, JobView] = field(default_factory=dict)  # promised: their plans are in force
+    Those that are promised, and have no open offer, have a row in the plan table instead.
+    """
+
+    jobs: dict[JobId, JobView] = field(default_factory=dict)  # all of them, as they were seen
     waiting: dict[JobId, JobView] = field(default_factory=dict)  # for an answer
-    best_effort: list[JobView] = field(default_factory=list)  # without a deadline, answered or not
+    best_effort: dict[JobId, JobView] = field(default_factory=dict)  # without a deadline, answered or not
     offered: dict[JobId, JobView] = field(default_factory=dict)  # with an open offer
-    borrowing: list[JobId] = field(default_factory=list)  # hold devices without a promise
+    borrowing: dict[JobId, JobView] = field(default_factory=dict)  # hold devices without a promise
 
 
 @dataclass(slots=True)
@@ -65,8 +73,10 @@ class PlanTable:
     # rows of promised jobs that cannot be in time beside the others: all others are planned first
     late: Ints = field(default_factory=list_none)
     roster: JobRoster = field(default_factory=JobRoster)
-    in_force: dict[JobId, Plan] = field(default_factory=dict)  # the plans that were promised, as they were last seen
+    in_force: dict[JobId, Plan] = field(default_factory=dict)  # the plans that are promised: those in the rows
+    ledger: Ledger | None = None  # of the plans in force, as the table was opened
     rests: bool = False  # whether nobody waits and everyone holds all it can use to its end, since this was a cache
+    restless: JobId = NOBODY  # one who was not at rest when the decision was made, to be asked first
     active: Ints | None = None  # `active_rows`, if nobody came or left since it was asked for
 
     def add(self, view: JobView) -> int:
@@ -118,7 +128,7 @@ class PlanTable:
         self.columns.ready[row] = progress.paused_until_s
         self.columns.share[row] = view.share
         self.doubts_s[row] = -inf
-        if view.promise is not None:
+        if view.promise is not None and self.in_force.get(view.job.id) is not view.promise.plan:
             self.in_force[view.job.id] = view.promise.plan
             write_plan(self.columns, row, view.promise.plan)
 
@@ -136,12 +146,13 @@ class PlanTable:
     def drop_all(self, names: Iterable[JobId]) -> None:
         """Free the rows of these jobs."""
         places: list[int] = []
-        self.active = None
         for job_id in names:
             places.append(self.rows.pop(job_id))
             del self.views[job_id]
             self.in_force.pop(job_id, None)
-        rows = np.array(places, np.int64)
+        if not places:
+            return
+        self.active, rows = None, np.array(places, np.int64)
         self.columns.deadline[rows] = inf
         self.columns.segment_count[rows] = 0
         self.columns.share[rows] = 0
@@ -252,18 +263,18 @@ def write_plan(columns: JobColumns, row: int, plan: Plan) -> None:
 def open_table(now_s: float, snapshot: Snapshot) -> PlanTable:
     """The promised jobs of a Snapshot, settled to now, and what their plans leave free."""
     table = copy_table(snapshot.cache, now_s) if isinstance(snapshot.cache, PlanTable) else new_table(now_s, snapshot)
-    table.roster = roster = call_roll(snapshot)
-    planned, known = roster.planned, table.views.get
-    for job_id in [job_id for job_id in table.rows if job_id not in planned]:
-        table.drop(job_id)
-    for view in [view for job_id, view in planned.items() if known(job_id) is not view]:
+    table.roster, gone, changed = call_roll(snapshot, table.roster)
+    unplanned = [view.job.id for view in changed if not is_planned(view)]
+    table.drop_all([job_id for job_id in chain(gone, unplanned) if job_id in table.rows])
+    for view in filter(is_planned, changed):
         if view.job.id in table.rows:
             table.see(view)
         else:
             table.add(view)
-    if [*table.rows] != [*planned]:
-        # in arrival order however they came in: a plan table without a cache breaks ties alike
-        table.rows = {job_id: table.rows[job_id] for job_id in planned}
+    in_order = [*filter(table.rows.__contains__, snapshot.jobs)]
+    if in_order != [*table.rows]:
+        # however they came in: a plan table without a cache breaks ties alike
+        table.rows = {job_id: table.rows[job_id] for job_id in in_order}
         table.active = None
     table.settle()
     table.columns.touched[:] = 0
@@ -273,13 +284,24 @@ def open_table(now_s: float, snapshot: Snapshot) -> PlanTable:
     )
     rows = active_rows(table)
     filling.keep_in_force(table.columns, rows)
-    table.offered = tuple(view.promise.plan for view in roster.offered.values() if view.promise is not None)
-    table.capacity = free_capacity(table)
+    table.offered = tuple(view.promise.plan for view in table.roster.offered.values() if view.promise is not None)
     overruns = find_overruns(table, rows)
-    filling.occupy_all(table.capacity, table.columns, np.setdiff1d(rows, overruns) if len(overruns) else rows)
+    table.ledger = ledger = follow_ledger(snapshot.cache, table, overruns)
+    table.capacity = free_capacity(table, ledger)
     if len(overruns):
+        table.ledger = None  # it is without them
         mend_overruns(table, overruns)
     return table
+
+
+def follow_ledger(cache: Any, table: PlanTable, overruns: Ints) -> Ledger:
+    """What the plans in force leave free, but for these: from what they left when the table before was opened."""
+    absent = np.zeros(len(table.columns.deadline), np.int64)
+    absent[overruns] = 1
+    before, ledger = filling.empty_columns(0, 1), filling.empty_ledger(1, table.now_s, table.devices)
+    if isinstance(cache, PlanTable) and cache.ledger is not None:
+        before, ledger = cache.columns, cache.ledger
+    return filling.follow_plans(ledger, before, table.columns, absent, table.now_s)
 
 
 def find_overruns(table: PlanTable, rows: Ints) -> Ints:
@@ -301,34 +323,80 @@ def mend_overruns(table: PlanTable, overruns: Ints) -> None:
     table.late = order[is_late > 0]
 
 
-def call_roll(snapshot: Snapshot) -> JobRoster:
-    """Who is there: the one walk of a decision over all jobs."""
-    roster = JobRoster()
-    planned, waiting, best_effort, offered = roster.planned, roster.waiting, roster.best_effort, roster.offered
-    for job_id, view in snapshot.jobs.items():
-        status = view.status
-        if status is OFFERED:
-            offered[job_id] = view
-            continue
-        if status is PENDING or status is WAITLISTED:
-            waiting[job_id] = view
-        if view.promise is not None:
-            planned[job_id] = view
-            continue
-        if view.job.deadline_s == inf:
-            best_effort.append(view)
-        if view.share:
-            roster.borrowing.append(job_id)
-    return roster
+def call_roll(snapshot: Snapshot, last: JobRoster) -> tuple[JobRoster, list[JobId], list[JobView]]:
+    """Who is there, who has left since the last roll, and whose view is another one or new: only these are looked at.
+
+    All others are passed over without a step of Python for each, which is most of what thousands of jobs would cost.
+    """
+    jobs, gone = snapshot.jobs, [*filterfalse(snapshot.jobs.__contains__, last.jobs)]
+    known = drop_keys(last.jobs, gone)
+    roster = JobRoster(dict(jobs), *[drop_keys(kind, gone) for kind in kinds_of(last)])
+    # Views are compared in pairs. Who has come stands behind the others; if ever not, more of them count as changed.
+    changed = [*compress(jobs.values(), map(is_not, jobs.values(), chain(known.values(), repeat(None))))]
+    for view in changed:
+        for kind, belongs in zip(kinds_of(roster), find_kinds(view), strict=True):
+            if belongs:
+                kind[view.job.id] = view
+            else:
+                kind.pop(view.job.id, None)
+    roster.waiting, roster.best_effort, roster.offered, roster.borrowing = [
+        put_in_order(kind, jobs) for kind in kinds_of(roster)
+    ]
+    return roster, gone, changed
+
+
+def kinds_of(roster: JobRoster) -> tuple[dict[JobId, JobView], ...]:
+    """The kinds of jobs in a roster, as `find_kinds` orders them."""
+    return roster.waiting, roster.best_effort, roster.offered, roster.borrowing
+
+
+def find_kinds(view: JobView) -> tuple[bool, bool, bool, bool]:
+    """Whether a job waits for an answer, has no deadline, has an open offer, or holds devices without a promise."""
+    status, is_free = view.status, view.promise is None
+    if status is OFFERED:
+        return False, False, True, False
+    waits = status is PENDING or status is WAITLISTED
+    return waits, is_free and view.job.deadline_s == inf, False, is_free and view.share > 0
+
+
+def is_planned(view: JobView) -> bool:
+    """Whether the plan of a job is in force: it is promised."""
+    return view.promise is not None and view.status is not OFFERED
+
+
+def drop_keys(views: Mapping[JobId, JobView], names: Iterable[JobId]) -> dict[JobId, JobView]:
+    """A copy without these jobs."""
+    left = dict(views)
+    for name in names:
+        left.pop(name, None)
+    return left
+
+
+def put_in_order(kind: dict[JobId, Value], jobs: Mapping[JobId, JobView]) -> dict[JobId, Value]:
+    """The same entries in order of arrival; mostly few of all jobs, or in order already."""
+    if len(kind) < 2:
+        return kind
+    return {job_id: kind[job_id] for job_id in filter(kind.__contains__, jobs)}
 
 
 def is_at_rest(now_s: float, snapshot: Snapshot) -> bool:
     """Whether there is nothing to decide: no one is new or waits, and everyone holds all it can use to its end."""
     if snapshot.changes.arrived:
         return False
-    if isinstance(snapshot.cache, PlanTable) and snapshot.cache.rests:
-        return True  # since then jobs have ended, and nothing else has happened
+    if isinstance(snapshot.cache, PlanTable):
+        if snapshot.cache.rests:
+            return True  # since then jobs have ended, and nothing else has happened
+        restless = snapshot.jobs.get(snapshot.cache.restless)
+        if restless is not None and not _holds_its_peak(now_s, restless):
+            return False
     return all(_holds_its_peak(now_s, view) for view in snapshot.jobs.values())
+
+
+def find_restless(table: PlanTable) -> JobId:
+    """A job that holds less than it can use, or may hold something else later; empty if none is found."""
+    rows = active_rows(table)
+    place = filling.find_below_peak(table.columns, rows, table.now_s)
+    return [*table.rows][place] if place >= 0 else NOBODY
 
 
 def keep_resting(snapshot: Snapshot) -> Any:
@@ -344,13 +412,15 @@ def _holds_its_peak(now_s: float, view: JobView) -> bool:
     return last.start_s <= now_s and view.share == last.share == view.job.curve.peak
 
 
-def free_capacity(table: PlanTable) -> Capacity:
-    """All devices from now on, but for those that open offers reserve and those planned for jobs that will be late."""
+def free_capacity(table: PlanTable, ledger: Ledger | None = None) -> Capacity:
+    """All devices from now on, or those in a ledger, but for those that open offers reserve and late jobs will need."""
     rows = len(table.columns.deadline) + len(table.roster.offered)  # more of these may be reserved for later
     capacity = filling.empty_capacity(rows, table.now_s, table.devices)
+    if ledger is not None:
+        filling.begin_with(capacity, ledger)
     for plan in table.offered:
         occupy_plan(table, capacity, plan, 1)
-    filling.occupy_all(capacity, table.columns, table.late)
+    filling.occupy_each(capacity, table.columns, table.late)
     return capacity
 
 
@@ -395,6 +465,7 @@ def copy_table(table: PlanTable, now_s: float) -> PlanTable:
         table.capacity,
         table.trial,
         table.certificate,
+        roster=table.roster,
         in_force=dict(table.in_force),
     )
 
@@ -404,14 +475,14 @@ def copy_columns(columns: JobColumns) -> JobColumns:
 
     Of levels and plans only what there is: nobody reads what lies beyond their numbers.
     """
-    levels, segments = int(columns.level_count.max()), int(columns.segment_count.max())
+    levels = int(columns.level_count.max())
     flat = JobColumns._make([column.copy() if column.ndim == 1 else column for column in columns])
-    return flat._replace(
-        shares=copy_first(columns.shares, levels),
-        rates=copy_first(columns.rates, levels),
-        pauses=copy_first(columns.pauses, levels),
-        segment_times=copy_first(columns.segment_times, segments),
-        segment_shares=copy_first(columns.segment_shares, segments),
+    return copy_plans(
+        flat._replace(
+            shares=copy_first(columns.shares, levels),
+            rates=copy_first(columns.rates, levels),
+            pauses=copy_first(columns.pauses, levels),
+        )
     )
 
 
@@ -424,13 +495,15 @@ def copy_first(column: Column, width: int) -> Column:
 
 def copy_plans(columns: JobColumns) -> JobColumns:
     """The same columns, those of the plans in arrays of their own."""
-    return columns._replace(
+    copy = columns._replace(
         segment_count=columns.segment_count.copy(),
-        segment_times=columns.segment_times.copy(),
-        segment_shares=columns.segment_shares.copy(),
+        segment_times=np.empty_like(columns.segment_times),
+        segment_shares=np.empty_like(columns.segment_shares),
         finish=columns.finish.copy(),
         held=columns.held.copy(),
     )
+    filling.copy_segments(columns, copy)
+    return copy
 
 
 def rows_but(table: PlanTable, names: Iterable[JobId]) -> Ints:

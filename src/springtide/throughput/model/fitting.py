@@ -33,6 +33,7 @@ USUAL_NOISE = 0.04  # repeats of one configuration differ by 3-5 %
 USUAL_NOISE_ROWS = 6.0  # how many residuals that belief is worth
 MISFIT = 0.06  # what no form of this kind explains in a layout it has not seen
 REACH_PER_DOUBLING = 0.05  # of devices beyond the most measured
+REACH_PER_DOUBLING_OF_NODES = 0.08  # beyond the most measured: a step waits for the slowest of them
 Z90 = 1.645  # of a normal: 5 % above
 MOST_LEVERAGE = 0.8  # beyond it a left-out residual is a guess
 
@@ -126,19 +127,44 @@ def _slope(parameters: Array, reference: Reference, at: Columns) -> Array:
     return np.ascontiguousarray(((logs[1:] - logs[0]) / NUDGE).T)
 
 
-def scatter(residuals: Array) -> float:
-    """Standard deviation that covers 90 % of the residuals, blended with the usual noise when they are few."""
-    own = float(np.quantile(np.abs(residuals), 0.9)) / Z90
+def scatter(residuals: Array, usual: float = USUAL_NOISE) -> float:
+    """Standard deviation that covers 90 % of the residuals, blended with the usual one when they are few."""
     rows = len(residuals)
-    pooled = (rows * own**2 + USUAL_NOISE_ROWS * USUAL_NOISE**2) / (rows + USUAL_NOISE_ROWS)
-    return float(np.sqrt(pooled))
+    own = float(np.quantile(np.abs(residuals), 0.9)) / Z90 if rows else usual
+    return float(np.sqrt((rows * own**2 + USUAL_NOISE_ROWS * usual**2) / (rows + USUAL_NOISE_ROWS)))
 
 
-def find_spread(fit: PhysicalFit, noise: float, sample: Sample, at: Columns) -> Array:
-    """The standard deviation of each log prediction; `noise` is the scatter of the fit."""
-    reach = np.maximum(np.log2(at.devices / sample.at.devices.max()), 0.0)
+@dataclass(frozen=True)
+class Scatter:
+    """How far measurements scatter around a fit: those on one node, and those across nodes."""
+
+    one_node: float
+    across: float
+
+    def at(self, layouts: Columns) -> Array:
+        """The scatter of a measurement of each layout."""
+        return np.where(layouts.nodes > 1, self.across, self.one_node)
+
+
+def find_scatter(fit: PhysicalFit, sample: Sample) -> Scatter:
+    """The scatter of the left-out residuals: that of all where those of a kind are few.
+
+    An erratic network makes no node erratic; but a step across nodes has all the noise of one node, and the network's.
+    """
+    across = sample.at.nodes > 1
+    overall = scatter(fit.left_out)
+    return Scatter(
+        scatter(fit.left_out[~across], usual=overall), max(overall, scatter(fit.left_out[across], usual=overall))
+    )
+
+
+def find_spread(fit: PhysicalFit, scattered: Scatter, sample: Sample, at: Columns) -> Array:
+    """The standard deviation of each log prediction."""
+    devices_reach = np.maximum(np.log2(at.devices / sample.at.devices.max()), 0.0)
+    nodes_reach = np.maximum(np.log2(at.nodes / sample.at.nodes.max()), 0.0)
+    reach = (REACH_PER_DOUBLING * devices_reach) ** 2 + (REACH_PER_DOUBLING_OF_NODES * nodes_reach) ** 2
+    noise = scattered.at(at)
     # the covariance is that of points with the usual noise; parameters found from wilder ones are less sure
-    wild = max(1.0, (noise / SCALE) ** 2)
-    variance = noise**2 + MISFIT**2 + wild * fit.open_variance(at) + (REACH_PER_DOUBLING * reach) ** 2
-    spread: Array = np.sqrt(variance)
+    wild = np.maximum(1.0, (noise / SCALE) ** 2)
+    spread: Array = np.sqrt(noise**2 + MISFIT**2 + wild * fit.open_variance(at) + reach)
     return spread

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from springtide.throughput.model import baselines
-from springtide.throughput.model.fitting import Z90, find_spread, fit_physical, scatter
+from springtide.throughput.model.fitting import Z90, find_scatter, find_spread, fit_physical, scatter
 from springtide.throughput.model.priors import Prior
 from springtide.throughput.tables.points import Array, Columns, Sample
 
@@ -62,7 +62,7 @@ def fit_physical_form(sample: Sample, prior: Prior) -> Estimator:
     fit = fit_physical(sample, prior.mean, prior.spread)
     blind = not (prior.multi_node or bool((sample.at.nodes > 1).any()))
     one_node = baselines.fit_one_node(sample)
-    noise = scatter(fit.left_out)
+    scattered = find_scatter(fit, sample)
 
     def estimate(at: Columns) -> Estimate:
         logs, unseen = fit.predict(at), (at.nodes > 1) & blind
@@ -70,7 +70,7 @@ def fit_physical_form(sample: Sample, prior: Prior) -> Estimator:
             logs = np.where(unseen, one_node(at), logs)
         return Estimate(
             logs,
-            lambda: np.where(unseen, UNSEEN_NETWORK_SPREAD, find_spread(fit, noise, sample, at)),
+            lambda: np.where(unseen, UNSEEN_NETWORK_SPREAD, find_spread(fit, scattered, sample, at)),
             lambda row: _explain(sample, at, row, bool(unseen[row])),
         )
 

@@ -14,6 +14,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from springtide.errors import JobError
+from springtide.training.state.script.class_code import list_codes
 from springtide.training.state.script.loop_variables import is_installed, list_frames
 
 RANKS = {"RANK", "LOCAL_RANK"}
@@ -66,8 +67,9 @@ def check_reads(data: object, warn: Callable[[str], None] | None) -> None:
             if share.line <= frame.f_lineno and is_taken(share, values):
                 refuse_share(share)
     attributes: Any = getattr(data, "__dict__", None)
-    for method in list_methods(type(data)) if type(attributes) is dict else ():
-        for share in find_shares(method, RankNames()):
+    codes = [code for one in type(data).__mro__ for code in list_codes(one) if not is_installed(code.co_filename)]
+    for code in codes if type(attributes) is dict else ():
+        for share in find_shares(code, RankNames()):
             if is_taken(share, attributes):
                 refuse_share(share)
     place = next(find_reads(frames), None)
@@ -77,14 +79,6 @@ def check_reads(data: object, warn: Callable[[str], None] | None) -> None:
             "torchrun the script's default stands for it in every process. Print and save where run.is_main, give "
             "run.prepare all data on every process, and move to run.device"
         )
-
-
-def list_methods(kind: type) -> Iterator[CodeType]:
-    """The code of the functions of a class of the script's own."""
-    for one in kind.__mro__:
-        for value in vars(one).values():
-            if isinstance(value, FunctionType) and not is_installed(value.__code__.co_filename):
-                yield value.__code__
 
 
 def find_reads(frames: Iterable[FrameType]) -> Iterator[str]:

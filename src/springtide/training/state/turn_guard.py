@@ -8,12 +8,20 @@ several processes those are walks that follow a comparison of their states, the 
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from springtide.errors import JobError
-from springtide.training.state.divergence import line_up, number_state
-from springtide.training.state.script.loose_tensors import LooseTensors, look_at_loose
+from springtide.training.state.divergence import line_up, number_state, number_tensor
+from springtide.training.state.script.loose_tensors import (
+    LooseTensors,
+    LooseWeight,
+    look_at_loose,
+    refuse_weight,
+    tell_weight,
+)
+from springtide.training.state.script.weight_trials import WeightTrial
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
@@ -40,6 +48,8 @@ class TurnGuard:
         self.spent_s = 0.0
         #: What belongs to no model: to find it takes a look at all that is alive.
         self.loose: LooseTensors | None = None
+        #: Whether turns need what others have left in that is tried in the walk after a look.
+        self.trial = WeightTrial()
 
     def begin_epoch(self, run: "ElasticRun") -> None:
         """Where one of the first epochs is entered: look at its first walks, if this process has looked before."""
@@ -72,24 +82,45 @@ class TurnGuard:
     def end(self, run: "ElasticRun") -> None:
         """After the turns."""
         began_s = time.monotonic()
+        # Under a scaler gradients may be no numbers by themselves.
+        refuse = partial(tell_weight, warn=self.warn) if run.scalers else refuse_weight
+        set_anew = self.trial.end_walk(run.models, refuse)
         if self.before is not None:
-            self.refuse_changed(run, self.before)
+            refuse_changed(self.before, number_common(run))
+        if self.loose is not None:
+            changed, self.loose = self.loose.find_changed(run.device), None
+            self.judge([one for one in changed if one.key not in set_anew], run)
             self.note(time.monotonic() - began_s)
         if spent_s := run.memory.take_spent() + run.iterators.take_spent():
             self.note(spent_s)
 
-    def refuse_changed(self, run: "ElasticRun", before: dict[str, int]) -> None:
-        """Refuse what the turns have changed."""
-        after = number_common(run)
-        changed = next((name for name, number in before.items() if after.get(name) != number), None)
-        if changed is not None:
-            raise JobError(
-                f"{changed} was changed inside `for ... in step:`, which runs once for every logical worker of a "
-                "process; change it after that loop, which is once per global step"
-            )
-        if self.loose is not None:
-            self.loose.refuse_changed(run.device, self.warn, is_late=run.position.epoch >= EPOCHS)
-            self.loose = None
+    def judge(self, changed: Sequence[LooseWeight], run: "ElasticRun") -> None:
+        """Try the weights that turns have changed, and only tell of those that are the model's, as all ranks have them.
+
+        And in a late look: so far the script may have been right, and have run for hours.
+        """
+        is_late = run.position.epoch >= EPOCHS
+        common = {int(number_tensor(one)) for model in run.models for one in model.parameters()} if changed else set()
+        told = [one for one in changed if is_late or is_among(one, common)]
+        self.trial.add(one for one in changed if one not in told)
+        if told:
+            tell_weight(told[0], self.warn)
+
+
+def is_among(weight: LooseWeight, common: Container[int]) -> bool:
+    """Whether a weight's number is one of these."""
+    tensor = weight.find()
+    return tensor is not None and int(number_tensor(tensor)) in common
+
+
+def refuse_changed(before: dict[str, int], after: dict[str, int]) -> None:
+    """Refuse what the turns have changed of what is common to all."""
+    changed = next((name for name, number in before.items() if after.get(name) != number), None)
+    if changed is not None:
+        raise JobError(
+            f"{changed} was changed inside `for ... in step:`, which runs once for every logical worker of a "
+            "process; change it after that loop, which is once per global step"
+        )
 
 
 def look_again(run: "ElasticRun") -> None:

@@ -32,6 +32,7 @@ from springtide.training.state.script.loop_code import (
     find_left,
     find_passed_on,
     find_remembered,
+    find_set_anew,
     read_code,
 )
 from springtide.training.state.script.loop_variables import find_value, is_installed, list_frames, write_plain
@@ -373,11 +374,16 @@ def list_remembered(models: Sequence[torch.nn.Module]) -> Iterator[tuple[tuple[s
 
 
 def list_held() -> Iterator[tuple[tuple[str, str], Any]]:
-    """The same of other objects that variables of the script hold: tensors only, for numbers are mostly printed."""
+    """The same of other objects that variables of the script hold: tensors only, for numbers are mostly printed.
+
+    Not of one that is another in every turn, as a batch with a method `to`.
+    """
+    walking = list(list_walking())
     for frame in list_frames():
+        anew = find_set_anew(frame.f_code, frame.f_lasti) if frame in walking else ()
         for variable, value in list(frame.f_locals.items()):
             kind = type(value)
-            if kind.__module__ == "builtins" or issubclass(kind, (type, *LEFT_ALONE)):
+            if variable in anew or kind.__module__ == "builtins" or issubclass(kind, (type, *LEFT_ALONE)):
                 continue
             for attribute in find_held(kind):  # type: ignore[arg-type]  # every class that is held has a hash
                 item = getattr(value, "__dict__", {}).get(attribute)

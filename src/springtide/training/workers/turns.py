@@ -64,7 +64,6 @@ class Turns:
         #: Whether a loop over a step is under way, and the worker whose turn it is.
         self.walking = False
         self.worker: int | None = None
-        self.held = False
         #: The optimizers that have stepped since the last walk.
         self.stepped: list[torch.optim.Optimizer] = []
         self.listeners = [
@@ -121,7 +120,6 @@ class Turns:
 
     def begin_batch(self, holding: bool) -> None:
         """Start one of a turn's mini-batches."""
-        self.held = holding
         for part in self.gradients:
             part.begin_batch(holding)
 
@@ -187,21 +185,20 @@ class Turns:
         """A model was called."""
         if self.worker is not None:
             self.gradients[number].after_forward()
-            self.buffers[number].after_forward(self.held)
+            self.buffers[number].after_forward(self.gradients[number].holding)
 
     @contextlib.contextmanager
-    def hold(self) -> Iterator[None]:
-        """Let backwards within add to the worker's own gradients only, as DDP's `no_sync` does."""
-        before = self.held
-        self.held = True
-        for part in self.gradients:
+    def hold(self, numbers: Sequence[int] | None = None) -> Iterator[None]:
+        """Let backwards within add to the worker's own gradients of all models, or some, as DDP's `no_sync` does."""
+        parts = self.gradients if numbers is None else [self.gradients[number] for number in numbers]
+        before = [part.holding for part in parts]
+        for part in parts:
             part.holding = True
         try:
             yield
         finally:
-            self.held = before
-            for part in self.gradients:
-                part.holding = before
+            for part, holding in zip(parts, before, strict=True):
+                part.holding = holding
 
     def check_optimizer(self, known: Sequence[torch.optim.Optimizer], optimizer: torch.optim.Optimizer) -> None:
         """Refuse an optimizer that acts within turns, or that a resume would not know."""

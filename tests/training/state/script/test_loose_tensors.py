@@ -1,19 +1,33 @@
 """Buffers of modules that `prepare` was not given: refused where turns change them."""
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
+from tests.training.state.test_turn_guard import make_run
 from torch import nn
 
 from springtide.errors import JobError
-from springtide.training.state.script.loose_tensors import look_at_loose
+from springtide.training.positions import Position
+from springtide.training.state.turn_guard import EPOCHS, TurnGuard
 
-CPU = torch.device("cpu")
+WALKS, TURNS = 3, 2
 
 
-def refuse_warning(text: str) -> None:
-    raise AssertionError(text)
+def walk(model: nn.Module, turn: Callable[[], object], epoch: int = 0) -> list[str]:
+    """What is said while a process walks some steps, with some turns in each."""
+    said: list[str] = []
+    run, guard = make_run(model), TurnGuard(said.append)
+    run.position = Position(epoch=epoch)
+    for _ in range(WALKS):
+        guard.begin(run)
+        for _ in range(TURNS):
+            guard.trial.begin_turn()
+            turn()
+            guard.trial.end_turn()
+        guard.end(run)
+    return said
 
 
 class Centre(nn.Module):
@@ -25,36 +39,39 @@ class Centre(nn.Module):
         self.register_buffer("centre", torch.zeros(3))
 
 
-@pytest.mark.parametrize("in_place", [False, True])
-def test_a_changed_buffer_is_refused_by_its_name(in_place: bool) -> None:
+def move_in_place(criterion: Centre) -> None:
+    criterion.centre.add_(1)
+
+
+def move(criterion: Centre) -> None:
+    criterion.centre = criterion.centre + 1
+
+
+@pytest.mark.parametrize("change", [move, move_in_place])
+def test_a_changed_buffer_is_refused_by_its_name(change: Callable[[Centre], None]) -> None:
     criterion = Centre()
-    loose = look_at_loose([nn.Linear(2, 2)], CPU)
-    loose.refuse_changed(CPU, refuse_warning)
-    if in_place:
-        criterion.centre.add_(1)
-    else:
-        criterion.centre = criterion.centre + 1
+    assert walk(nn.Linear(2, 2), lambda: None) == []
     with pytest.raises(JobError, match=r"buffer 'centre' of criterion \(Centre\).*run.mean"):
-        loose.refuse_changed(CPU, refuse_warning)
+        walk(nn.Linear(2, 2), lambda: change(criterion))
 
 
 def test_a_trained_module_is_to_be_given() -> None:
     forgotten = nn.BatchNorm1d(2)
-    loose = look_at_loose([nn.Linear(2, 2)], CPU)
-    forgotten(torch.randn(4, 2))
     with pytest.raises(JobError, match=r"of forgotten \(BatchNorm1d\).*Give the module to run.prepare"):
-        loose.refuse_changed(CPU, refuse_warning)
+        walk(nn.Linear(2, 2), lambda: forgotten(torch.randn(4, 2)))
 
 
 def test_a_teacher_that_turns_average_is_refused_by_its_name() -> None:
     model = nn.Sequential(nn.Linear(2, 2))
     teacher = copy.deepcopy(model)
-    loose = look_at_loose([model], CPU)
-    with torch.no_grad():
+
+    @torch.no_grad()
+    def average() -> None:
         for one, other in zip(teacher.parameters(), model.parameters(), strict=True):
             one.mul_(0.9).add_(other * 2, alpha=0.1)
+
     with pytest.raises(JobError, match=r"parameter '0.weight' of teacher \(Sequential\), .* after that loop"):
-        loose.refuse_changed(CPU, refuse_warning)
+        walk(model, average)
 
 
 class Average:
@@ -63,29 +80,70 @@ class Average:
     def __init__(self, model: nn.Module) -> None:
         self.shadow = [one.detach().clone() for one in model.parameters()]
 
+    def decay_in_place(self) -> None:
+        self.shadow[0].mul_(0.9)
 
-@pytest.mark.parametrize("in_place", [False, True])
-def test_an_average_that_turns_change_is_refused(in_place: bool) -> None:
+    def decay(self) -> None:
+        self.shadow[0] = self.shadow[0] * 0.9
+
+    def decay_data(self) -> None:
+        self.shadow[0].data.mul_(0.9)
+
+
+@pytest.mark.parametrize("change", [Average.decay, Average.decay_in_place, Average.decay_data])
+def test_an_average_that_turns_change_is_refused(change: Callable[[Average], None]) -> None:
     model = nn.Linear(3, 2)
     average = Average(model)
-    loose = look_at_loose([model], CPU)
-    if in_place:
-        average.shadow[0].mul_(0.9)
-    else:
-        average.shadow[0] = average.shadow[0] * 0.9
     with pytest.raises(JobError, match=r"`average.shadow`, a copy or an average of a model's weights, was changed"):
-        loose.refuse_changed(CPU, refuse_warning)
+        walk(model, lambda: change(average))
 
 
-def test_weights_that_a_turn_sets_anew_are_told_and_not_refused() -> None:
+def test_a_learner_that_every_turn_sets_anew_is_left_alone() -> None:
+    """However it is set: it is looked at what becomes of it."""
+    model, learner, first = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2).state_dict()
+
+    @torch.no_grad()
+    def learn() -> None:
+        learner.load_state_dict(first)
+        for one, other in zip(learner.parameters(), model.parameters(), strict=True):
+            one.data = torch.rand_like(one) if len(one) == 1 else other.data.clone()
+            one.sub_(torch.rand_like(one))
+
+    before = model.weight.detach().clone()
+    assert walk(model, learn) == []
+    assert not learner.weight.isnan().any() and model.weight.equal(before)
+
+
+def test_what_turns_leave_alone_keeps_its_numbers() -> None:
     model, learner = nn.Linear(2, 2), nn.Linear(2, 2)
-    said: list[str] = []
-    for _ in range(2):
-        loose = look_at_loose([model], CPU)
-        learner.load_state_dict(model.state_dict())
-        loose.refuse_changed(CPU, said.append)
-    assert len(said) == 1
-    assert "parameter 'weight' of learner (Linear)" in said[0]
+    weights = iter([torch.ones(2, 2)])
+
+    def set_once() -> None:
+        if (weight := next(weights, None)) is not None:
+            learner.weight.data.copy_(weight)
+
+    assert walk(model, set_once) == []
+    assert learner.weight.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
+def test_a_teacher_that_a_turn_reads_before_it_sets_it_is_refused() -> None:
+    """Gradients of what the turn before has left show it, though the weights end as they should."""
+    model, teacher = nn.Linear(2, 2), nn.Linear(2, 2)
+
+    def learn() -> None:
+        x = torch.ones(1, 2)
+        (model(x) - teacher(x).detach()).square().mean().backward()
+        teacher.load_state_dict({"weight": torch.rand(2, 2), "bias": torch.rand(2)})
+
+    with pytest.raises(JobError, match=r"of teacher \(Linear\), .* was changed inside"):
+        walk(model, learn)
+
+
+def test_weights_that_are_the_models_are_told_and_not_refused() -> None:
+    """All ranks have them, but a turn may have read others before."""
+    model, target = nn.Linear(2, 2), nn.Linear(2, 2)
+    said = walk(model, lambda: target.load_state_dict(model.state_dict()))
+    assert len(said) == 1 and "parameter 'weight' of target (Linear)" in said[0]
 
 
 class Attack:
@@ -107,20 +165,18 @@ class Attack:
                 one.data = self.backup[name].clone()
 
 
-def test_weights_kept_for_a_turn_are_told_and_not_refused() -> None:
+def test_weights_kept_for_a_turn_are_not_refused() -> None:
     model = nn.Linear(3, 2)
     attacker = Attack(model)
-    attacker.attack()
-    attacker.restore()
-    said: list[str] = []
-    for _ in range(1):
-        with torch.no_grad():
-            for one in model.parameters():
-                one.mul_(1.01)
-        loose = look_at_loose([model], CPU)
+
+    def attack() -> None:
         attacker.attack()
         attacker.restore()
-        loose.refuse_changed(CPU, said.append)
+
+    attack()
+    with torch.no_grad():
+        model.weight.mul_(1.01)
+    said = walk(model, attack)
     assert len(said) == 1 and "`attacker.backup`, a copy or an average of a model's weights" in said[0]
 
 
@@ -174,76 +230,36 @@ def test_an_average_that_begins_or_ends_as_a_copy_is_refused(kind: type[Shadow])
     """Beside an attack, whose copies are made anew."""
     model = nn.Linear(3, 2)
     average, attacker = kind(model), Attack(model)
+
+    def turn() -> None:
+        attacker.attack()
+        attacker.restore()
+        average.update()
+
     attacker.attack()
     attacker.restore()
     with pytest.raises(JobError, match=r"`average.shadow`, a copy or an average of a model's weights, was changed"):
-        for _ in range(1):
-            loose = look_at_loose([model], CPU)
-            attacker.attack()
-            attacker.restore()
-            average.update()
-            loose.refuse_changed(CPU, refuse_warning)
-
-
-def set_data(learner: nn.Module, model: nn.Module) -> None:
-    for one, other in zip(learner.parameters(), model.parameters(), strict=True):
-        one.data = other.data.clone()
-
-
-def load(learner: nn.Module, model: nn.Module) -> None:
-    learner.load_state_dict(model.state_dict())
-
-
-def reset(learner: nn.Module, model: nn.Module) -> None:
-    load(learner, model)
-
-
-def begin(learner: nn.Module, model: nn.Module) -> None:
-    reset(learner, model)
-
-
-def average_data(learner: nn.Module, model: nn.Module) -> None:
-    for one, other in zip(learner.parameters(), model.parameters(), strict=True):
-        mixed = torch.lerp(one.data, other.data, 0.1)
-        one.data = mixed.clone()
-
-
-def test_weights_set_anew_by_their_data_or_some_functions_down_are_told() -> None:
-    model, learner = nn.Linear(2, 2), nn.Linear(2, 2)
-    said: list[str] = []
-    for _ in range(1):
-        loose = look_at_loose([model], CPU)
-        set_data(learner, model)
-        loose.refuse_changed(CPU, said.append)
-    model, learner = nn.Linear(2, 2), nn.Linear(2, 2)
-    for _ in range(1):
-        loose = look_at_loose([model], CPU)
-        begin(learner, model)
-        loose.refuse_changed(CPU, said.append)
-    assert ["of learner (Linear)" in text for text in said] == [True, True]
+        walk(model, turn)
 
 
 def test_an_average_by_data_is_refused() -> None:
     model, learner = nn.Linear(2, 2), nn.Linear(2, 2)
+
+    def average() -> None:
+        for one, other in zip(learner.parameters(), model.parameters(), strict=True):
+            mixed = torch.lerp(one.data, other.data, 0.1)
+            one.data = mixed.clone()
+
     with pytest.raises(JobError, match="parameter 'weight' of learner"):
-        for _ in range(1):
-            loose = look_at_loose([model], CPU)
-            average_data(learner, model)
-            loose.refuse_changed(CPU, refuse_warning)
+        walk(model, average)
 
 
 def test_a_late_look_warns_but_of_a_buffer() -> None:
     model, teacher, criterion = nn.Linear(2, 2), nn.Linear(2, 2), Centre()
-    said: list[str] = []
-    for _ in range(1):
-        loose = look_at_loose([model], CPU)
-        with torch.no_grad():
-            teacher.weight.mul_(0.9)
-        loose.refuse_changed(CPU, said.append, is_late=True)
-    assert len(said) == 1 and "parameter 'weight' of teacher (Linear)" in said[0]
-    criterion.centre.add_(1)
+    said = walk(model, lambda: teacher.weight.data.mul_(0.9), epoch=EPOCHS)
+    assert "parameter 'weight' of teacher (Linear)" in said[0]
     with pytest.raises(JobError, match="buffer 'centre' of criterion"):
-        loose.refuse_changed(CPU, refuse_warning, is_late=True)
+        walk(model, lambda: criterion.centre.add_(1), epoch=EPOCHS)
 
 
 def test_sums_of_gradients_and_the_gradients_themselves_are_left_alone() -> None:
@@ -251,19 +267,22 @@ def test_sums_of_gradients_and_the_gradients_themselves_are_left_alone() -> None
     sums = [torch.zeros_like(one) for one in model.parameters()]
     model(torch.ones(1, 2)).sum().backward()
     own = [one.grad for one in model.parameters() if one.grad is not None]
-    loose = look_at_loose([model], CPU)
-    for one, gradient in zip(sums, own, strict=True):
-        one.add_(gradient)
-        gradient.mul_(2)
-    loose.refuse_changed(CPU, refuse_warning)
+
+    def add() -> None:
+        for one, gradient in zip(sums, own, strict=True):
+            one.add_(gradient)
+            gradient.mul_(2)
+
+    assert walk(model, add) == []
 
 
 def test_buffers_of_the_models_and_of_modules_made_anew_are_left_alone() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-    around = nn.Sequential(model)
-    scratch = nn.BatchNorm1d(2)
-    loose = look_at_loose([model], CPU)
-    around(torch.randn(4, 2))
-    scratch = nn.BatchNorm1d(2)
-    scratch(torch.randn(4, 2))
-    loose.refuse_changed(CPU, refuse_warning)
+    around, held = nn.Sequential(model), [nn.BatchNorm1d(2)]
+
+    def forward() -> None:
+        around(torch.randn(4, 2))
+        held[0] = nn.BatchNorm1d(2)
+        held[0](torch.randn(4, 2))
+
+    assert walk(model, forward) == []

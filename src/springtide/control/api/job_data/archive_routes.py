@@ -1,6 +1,5 @@
 """Uploads of code. A slow upload keeps no other waiting: what is bounded for all is only the unpacking."""
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -12,13 +11,14 @@ from springtide.control.api.api import Api
 from springtide.control.api.job_data.daemon_threads import DaemonThreads
 from springtide.control.api.job_data.user_turns import UserTurns
 from springtide.control.api.requests import Hash
-from springtide.control.storage.archives import check_room, find_need, take_upload
+from springtide.control.storage.archives import ArchiveUpload, check_room, find_need, take_upload
 from springtide.control.storage.places.stored_code import keep_code
+from springtide.control.storage.state_dir import StateDir
 from springtide.core.shared_types import Document
 from springtide.errors import MissingError
 
 UPLOADS_OF_EACH = 2  # at a time of one user; each may fill the disk with an archive of the largest size
-UNPACKED_AT_ONCE = 8
+WRITTEN_AT_ONCE = UNPACKED_AT_ONCE = 8
 
 
 class UploadDesk:
@@ -27,8 +27,7 @@ class UploadDesk:
     def __init__(self) -> None:
         self.turns = UserTurns(UPLOADS_OF_EACH, "uploads")
         self.reserved = 0  # bytes of the disk, for uploads under way
-        self.unpacking = asyncio.Semaphore(UNPACKED_AT_ONCE)
-        self.writers = DaemonThreads(UNPACKED_AT_ONCE, "uploads")
+        self.writers = DaemonThreads(WRITTEN_AT_ONCE, "uploads")
         self.readers = DaemonThreads(UNPACKED_AT_ONCE, "archives")
 
     @contextmanager
@@ -42,6 +41,12 @@ class UploadDesk:
             yield
         finally:
             self.reserved -= need
+
+
+def unpack_and_keep(state_dir: StateDir, upload: ArchiveUpload, code_hash: str, limit_bytes: int) -> None:
+    """Write the files of an archive, and keep it where it outlives this disk."""
+    upload.unpack(state_dir.code / code_hash, limit_bytes)
+    keep_code(state_dir, code_hash, upload.path)
 
 
 def add_archive_routes(app: FastAPI, api: Api) -> None:
@@ -66,8 +71,5 @@ def add_archive_routes(app: FastAPI, api: Api) -> None:
             with desk.reserve(state_dir.code, need), take_upload(state_dir.code) as upload:
                 async for data in request.stream():
                     await desk.writers.run(partial(upload.write, data))
-                async with desk.unpacking:
-                    folder = state_dir.code / code_hash
-                    await desk.readers.run(partial(upload.unpack, folder, limit_bytes))
-                    await desk.readers.run(partial(keep_code, state_dir, code_hash, upload.path))
+                await desk.readers.run(partial(unpack_and_keep, state_dir, upload, code_hash, limit_bytes))
         return {"schema": 1, "archive": code_hash}

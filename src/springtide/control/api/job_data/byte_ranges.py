@@ -7,7 +7,8 @@ from typing import BinaryIO
 
 from fastapi.responses import StreamingResponse
 
-from springtide.control.api.guard import Receive, Scope, Send
+from springtide.control.api.entrance.refusals import Receive, Scope, Send
+from springtide.control.api.job_data.daemon_threads import DaemonThreads
 from springtide.control.api.job_data.kernel_copies import ZERO_COPY
 from springtide.control.storage.saved_checkpoints import measure
 from springtide.errors import InputError
@@ -28,9 +29,13 @@ def find_range(wanted: str | None, size: int, begin: int = 0) -> range:
     return range(max(begin, int(match[1])), last + 1)
 
 
-def send_range(chunks: Iterator[bytes], part: range, size: int, is_part: bool) -> StreamingResponse:
+def send_range(
+    readers: DaemonThreads, chunks: Iterator[bytes], part: range, size: int, is_part: bool
+) -> StreamingResponse:
     """A response with the part of a text of a size that was asked for, or with all of it."""
-    return StreamingResponse(chunks, 206 if is_part else 200, write_headers(part, size, is_part), media_type=KIND)
+    return StreamingResponse(
+        readers.step(chunks), 206 if is_part else 200, write_headers(part, size, is_part), media_type=KIND
+    )
 
 
 def write_headers(part: range, size: int, is_part: bool) -> dict[str, str]:
@@ -44,9 +49,9 @@ def write_headers(part: range, size: int, is_part: bool) -> dict[str, str]:
 class FilePartResponse(StreamingResponse):
     """A response with a part of an open file: copied by the kernel where that can be, else piece by piece."""
 
-    def __init__(self, file: BinaryIO, part: range, size: int, is_part: bool) -> None:
+    def __init__(self, readers: DaemonThreads, file: BinaryIO, part: range, size: int, is_part: bool) -> None:
         status, headers = 206 if is_part else 200, write_headers(part, size, is_part)
-        super().__init__(read_chunks(file, part), status, headers, media_type=KIND)
+        super().__init__(readers.step(read_chunks(file, part)), status, headers, media_type=KIND)
         self.file = file
         self.part = part
 
@@ -61,7 +66,7 @@ class FilePartResponse(StreamingResponse):
             await send({"type": ZERO_COPY, **place})
 
 
-def send_file(file: BinaryIO, wanted: str | None) -> FilePartResponse:
+def send_file(readers: DaemonThreads, file: BinaryIO, wanted: str | None) -> FilePartResponse:
     """A response with an open file, or with the part of it that a Range header asks for."""
     size = measure(file)
     try:
@@ -69,7 +74,7 @@ def send_file(file: BinaryIO, wanted: str | None) -> FilePartResponse:
     except InputError:
         file.close()
         raise
-    return FilePartResponse(file, part, size, wanted is not None)
+    return FilePartResponse(readers, file, part, size, wanted is not None)
 
 
 def read_chunks(file: BinaryIO, part: range) -> Iterator[bytes]:

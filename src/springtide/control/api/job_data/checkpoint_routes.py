@@ -6,7 +6,7 @@ from fastapi import FastAPI, Path, Request
 from fastapi.responses import StreamingResponse
 
 from springtide.control.api import documents
-from springtide.control.api.api import Api
+from springtide.control.api.api import Api, reads_files
 from springtide.control.api.job_data.byte_ranges import send_file
 from springtide.control.api.requests import MOST_NUMBER, JobInPath
 from springtide.control.storage import saved_checkpoints
@@ -22,6 +22,7 @@ def add_checkpoint_routes(app: FastAPI, api: Api) -> None:
     """Reading checkpoints."""
 
     @app.get("/api/v1/jobs/{job}/checkpoints", tags=["jobs"])
+    @reads_files(api)
     def list_job_checkpoints(request: Request, job: JobInPath) -> dict[str, Any]:
         """The checkpoints of a job that are on disk, newest first; the newest of a finished job is its result."""
         record = find_own(api, job, request.state.user)
@@ -30,6 +31,7 @@ def add_checkpoint_routes(app: FastAPI, api: Api) -> None:
         return {"job": record.id, "name": record.name, **listed}
 
     @app.get("/api/v1/jobs/{job}/checkpoints/{step}/{file}", tags=["jobs"], response_class=StreamingResponse)
+    @reads_files(api)
     def read_checkpoint_file(request: Request, job: JobInPath, step: StepInPath, file: FileName) -> StreamingResponse:
         """A file of a checkpoint. `Range: bytes=N-` gives it from byte N on, to go on where one broke off."""
         record = find_own(api, job, request.state.user)
@@ -44,7 +46,7 @@ def add_checkpoint_routes(app: FastAPI, api: Api) -> None:
             opened = saved_checkpoints.open_file(api.context.state_dir, record.id, checkpoint, file)
         except OSError:
             raise MissingError(f"{file} of the checkpoint of step {step} cannot be read") from None
-        return send_file(opened, request.headers.get("range"))
+        return send_file(api.streams, opened, request.headers.get("range"))
 
 
 def find_own(api: Api, job: str, user: UserRecord) -> JobRecord:

@@ -2,12 +2,11 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
-
-from springtide.control.api.job_data.user_turns import do
 
 T = TypeVar("T")
 
@@ -25,18 +24,36 @@ class DaemonThreads:
 
     async def run(self, work: Callable[[], T]) -> T:
         """What some work returns, done in one of them."""
+        return await asyncio.wrap_future(self.begin(work))
+
+    async def step(self, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+        """Pieces of something, none of them empty, each found in one of them."""
+        while piece := await self.run(partial(next, pieces, b"")):
+            yield piece
+
+    def begin(self, work: Callable[[], T]) -> Future[T]:
+        """Have some work done in one of them."""
         told: Future[T] = Future()
         # a piece that nobody waits for any more has its thread until it has ended
-        self.told = [one for one in self.told if not one.done()] + [told]
-        if self.begun < min(len(self.told), self.most):
-            threading.Thread(target=self.serve, name=self.name, daemon=True).start()
+        self.told = [one for one in self.told if not one.done()]
+        if self.begun < min(len(self.told) + 1, self.most):
+            try:
+                threading.Thread(target=self.serve, name=self.name, daemon=True).start()
+            except Exception as error:  # no room for another thread
+                told.set_exception(error)
+                return told
             self.begun += 1
+        self.told.append(told)
         self.waiting.put((work, told))
-        return await asyncio.wrap_future(told)
+        return told
 
     def serve(self) -> None:
         """Do one piece after another."""
         while True:
             work, told = self.waiting.get()
             if told.set_running_or_notify_cancel():
-                do(work, told)
+                try:
+                    told.set_result(work())
+                except BaseException as error:
+                    told.set_exception(error)
+            del work, told  # until the next one comes they would keep what they hold

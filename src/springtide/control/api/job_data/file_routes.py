@@ -8,7 +8,7 @@ from fastapi import FastAPI, Path, Request
 from fastapi.responses import Response, StreamingResponse
 
 from springtide.control.api import documents
-from springtide.control.api.api import Api
+from springtide.control.api.api import Api, reads_files
 from springtide.control.api.job_data.byte_ranges import find_range, send_file, send_range
 from springtide.control.api.job_data.log_routes import stream_log
 from springtide.control.api.requests import JobInPath
@@ -25,6 +25,7 @@ def add_file_routes(app: FastAPI, api: Api) -> None:
     """Reading what jobs have left."""
 
     @app.get("/api/v1/jobs/{job}/files", tags=["jobs"])
+    @reads_files(api)
     def list_files(request: Request, job: JobInPath) -> dict[str, Any]:
         """What a job has left: `output/...`, `checkpoints/step-.../...` and `logs/...`, by path."""
         record = api.find_job(job, request.state.user)
@@ -33,6 +34,7 @@ def add_file_routes(app: FastAPI, api: Api) -> None:
         return {"job": record.id, "name": record.name, **listed, "more": kept.more}
 
     @app.get("/api/v1/jobs/{job}/files/{path:path}", tags=["jobs"], response_class=StreamingResponse)
+    @reads_files(api)
     def read_file(request: Request, job: JobInPath, path: FilePath) -> Response:
         """A file of a job. `Range: bytes=N-` or `bytes=N-M` gives a part of it, `If-Match` only its listed version."""
         record = api.find_job(job, request.state.user)
@@ -72,7 +74,7 @@ def send_kept(api: Api, record: JobRecord, path: PurePosixPath, request: Request
         check_version(request, path, f"{begin:x}")
         part = find_range(wanted, size)
         chunks = stream_log(api, record.id, rank, begin + part.start, begin + part.stop)
-        return send_range(chunks, part, size, wanted is not None)
+        return send_range(api.streams, chunks, part, size, wanted is not None)
     try:
         opened = job_outputs.open_kept(state_dir, record.id, path)
     except OSError:
@@ -85,7 +87,7 @@ def send_kept(api: Api, record: JobRecord, path: PurePosixPath, request: Request
         except ConflictError:
             opened.file.close()
             raise
-    return send_file(opened.file, wanted)
+    return send_file(api.streams, opened.file, wanted)
 
 
 def check_version(request: Request, path: PurePosixPath, version: str) -> None:

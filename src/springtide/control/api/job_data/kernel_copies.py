@@ -8,13 +8,14 @@ import asyncio
 import errno
 import logging
 import os
+from functools import partial
 from typing import cast
 
-import anyio.to_thread
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from springtide.control.api.guard import App, Message, Receive, Scope, Send
+from springtide.control.api.entrance.refusals import App, Message, Receive, Scope, Send
+from springtide.control.api.job_data.daemon_threads import DaemonThreads
 
 ZERO_COPY = "http.response.zerocopysend"
 #: What a thread copies before others have their turn.
@@ -35,7 +36,7 @@ class Span:
         return self.count
 
 
-def offer_kernel_copies(app: App, line: H11Protocol, wait_s: float) -> App:
+def offer_kernel_copies(app: App, line: H11Protocol, copiers: DaemonThreads, wait_s: float) -> App:
     """An app whose answers on a line may name a file; a client that takes nothing for so long is hung up on."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -45,7 +46,7 @@ def offer_kernel_copies(app: App, line: H11Protocol, wait_s: float) -> App:
             if message["type"] != ZERO_COPY:
                 await send(message)
             elif not cycle.disconnected:
-                await send_file(cycle, transport, message, wait_s)
+                await send_file(cycle, transport, message, copiers, wait_s)
                 await send({"type": "http.response.body", "body": b"", "more_body": message.get("more_body", False)})
 
         scope.setdefault("extensions", {})[ZERO_COPY] = {}
@@ -54,7 +55,9 @@ def offer_kernel_copies(app: App, line: H11Protocol, wait_s: float) -> App:
     return answer
 
 
-async def send_file(cycle: RequestResponseCycle, transport: asyncio.Transport, message: Message, wait_s: float) -> None:
+async def send_file(
+    cycle: RequestResponseCycle, transport: asyncio.Transport, message: Message, copiers: DaemonThreads, wait_s: float
+) -> None:
     """Send the part of a file that a message names; hang up where it ends early, or nobody takes it."""
     offset, count = message["offset"], message["count"]
     cycle.conn.send_with_data_passthrough(h11.Data(data=cast(bytes, Span(count))))
@@ -64,7 +67,7 @@ async def send_file(cycle: RequestResponseCycle, transport: asyncio.Transport, m
             if transport.get_write_buffer_size():  # the head of the answer comes first
                 await wait_for_room(line, wait_s)
                 continue
-            sent = await anyio.to_thread.run_sync(copy_some, line, message["file"], offset, count)
+            sent = await copiers.run(partial(copy_some, line, message["file"], offset, count))
             offset, count = offset + sent, count - sent
             if count:
                 await wait_for_room(line, wait_s)

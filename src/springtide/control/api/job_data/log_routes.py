@@ -8,7 +8,7 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
 from springtide.control.api import documents
-from springtide.control.api.api import Api
+from springtide.control.api.api import Api, reads_files
 from springtide.control.api.job_data.byte_ranges import CHUNK_BYTES, find_range, send_range
 from springtide.control.api.requests import JobInPath, Number
 from springtide.control.storage import job_logs
@@ -22,6 +22,7 @@ def add_log_routes(app: FastAPI, api: Api) -> None:
     """Reading logs and metrics."""
 
     @app.get("/api/v1/jobs/{job}/logs", tags=["jobs"])
+    @reads_files(api)
     def read_logs(request: Request, job: JobInPath, rank: Rank = 0, offset: Number = 0, tail: Tail = None) -> Any:
         """What a rank wrote, from an offset on, or its last lines; an offset stays good when files rotate.
 
@@ -40,6 +41,7 @@ def add_log_routes(app: FastAPI, api: Api) -> None:
         }
 
     @app.get("/api/v1/jobs/{job}/logs/text", tags=["jobs"], response_class=StreamingResponse)
+    @reads_files(api)
     def read_log_text(request: Request, job: JobInPath, rank: Rank = 0) -> Response:
         """The bytes that a rank wrote and that are kept. `Range: bytes=N-` or `bytes=N-M` gives a part of them."""
         record = api.find_job(job, request.state.user)
@@ -47,9 +49,12 @@ def add_log_routes(app: FastAPI, api: Api) -> None:
             begin, end = log.begin, log.end
         wanted = request.headers.get("range")
         part = find_range(wanted, end, begin)
-        return send_range(stream_log(api, record.id, rank, part.start, part.stop), part, end, wanted is not None)
+        return send_range(
+            api.streams, stream_log(api, record.id, rank, part.start, part.stop), part, end, wanted is not None
+        )
 
     @app.get("/api/v1/jobs/{job}/logs/times", tags=["jobs"])
+    @reads_files(api)
     def read_log_times(request: Request, job: JobInPath, rank: Rank = 0, offset: Number = 0) -> Response:
         """When what a rank wrote came: pairs of an offset (8 bytes) and a Unix time (a double), little-endian."""
         record = api.find_job(job, request.state.user)
@@ -57,12 +62,14 @@ def add_log_routes(app: FastAPI, api: Api) -> None:
             return Response(b"".join(log.stamps(offset)), media_type="application/octet-stream")
 
     @app.get("/api/v1/jobs/{job}/attempts", tags=["jobs"])
+    @reads_files(api)
     def list_attempts(request: Request, job: JobInPath) -> dict[str, Any]:
         """The starts, resizes and ends of a job's processes, oldest first, those of its probe included."""
         record = api.find_job(job, request.state.user)
         return documents.write_list("attempts", map(asdict, job_logs.read_notes(api.context.state_dir, record.id)))
 
     @app.get("/api/v1/jobs/{job}/metrics", tags=["jobs"])
+    @reads_files(api)
     def read_metrics(
         request: Request, job: JobInPath, after_step: Number = 0, offset: Number = 0, tail: Tail = None
     ) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Request
 from pydantic import Field
 
-from springtide.control.api.api import Api
+from springtide.control.api.api import Api, reads_files
 from springtide.control.api.requests import MOST_NUMBER, Body, JobInPath
 from springtide.control.storage import receipts
 from springtide.core.receipt_format import MOST_ON, ON, Verification
@@ -40,6 +40,7 @@ def add_receipt_routes(app: FastAPI, api: Api) -> None:
     """Giving out and checking receipts."""
 
     @app.get("/api/v1/jobs/{job}/receipt", tags=["jobs"])
+    @reads_files(api)
     def show_receipt(request: Request, job: JobInPath) -> dict[str, Any]:
         """What ran, on what, and digests of its state as a chain; sealed by this server."""
         return receipts.make_receipt(api.context.state_dir, api.find_job(job, request.state.user))

@@ -5,13 +5,12 @@ on a disk that is gone. A thread whose work nobody waits for any more counts unt
 """
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from springtide.control.api.guard import Refused
+from springtide.control.api.entrance.refusals import Refused
+from springtide.control.api.job_data.daemon_threads import DaemonThreads
 from springtide.control.storage.records import UserRecord
 
 T = TypeVar("T")
@@ -59,14 +58,15 @@ class UserTurns:
 
 
 class UserThreads:
-    """Threads for one kind of work, begun when they are needed; at most so many at a time work for each user.
+    """Threads for one kind of work; at most so many at a time work for each user.
 
-    They are daemons: one that hangs for ever keeps neither the server from ending nor the next one from starting.
+    One that hangs for ever keeps neither the server from ending nor the next one from starting.
     """
 
     def __init__(self, what: str, most: int, most_of_each: int) -> None:
         self.free = asyncio.Semaphore(most)
         self.turns = UserTurns(most_of_each, what)
+        self.threads = DaemonThreads(most, what)
 
     async def run(self, user: UserRecord, work: Callable[[], T], within_s: float) -> T:
         """What some work for a user returns; TimeoutError if it takes longer, NotBegunError if it is not begun."""
@@ -85,9 +85,8 @@ class UserThreads:
                 turn.release()
 
     def begin(self, work: Callable[[], T], turn: asyncio.Semaphore) -> "asyncio.Future[T]":
-        """Begin some work in a thread of its own, which is free again when it has ended."""
-        told: Future[T] = Future()
-        done = asyncio.wrap_future(told)
+        """Begin some work in a thread, which is free again when it has ended."""
+        done = asyncio.wrap_future(self.threads.begin(work))
 
         def end(ended: "asyncio.Future[T]") -> None:
             turn.release()
@@ -96,16 +95,4 @@ class UserThreads:
                 ended.exception()  # seen: nobody may wait for it any more
 
         done.add_done_callback(end)
-        try:
-            threading.Thread(target=do, args=(work, told), name=self.turns.what, daemon=True).start()
-        except Exception as error:  # no room for another thread
-            told.set_exception(error)
         return done
-
-
-def do(work: Callable[[], T], told: "Future[T]") -> None:
-    """Do some work, and tell what it returns or raises."""
-    try:
-        told.set_result(work())
-    except BaseException as error:
-        told.set_exception(error)

@@ -6,7 +6,7 @@ from springtide.control.api import documents
 from springtide.control.api.api import Api
 from springtide.control.api.error_replies import check_admin
 from springtide.control.api.requests import DrainBody
-from springtide.control.scheduling import nodes
+from springtide.control.scheduling.machines import node_drains
 from springtide.core.durations import parse_span
 from springtide.core.shared_types import Document
 
@@ -19,7 +19,7 @@ def add_node_routes(app: FastAPI, api: Api) -> None:
         """The devices, and who holds them; of other users' jobs only that they do."""
         active = [documents.hide_name(record, request.state.user) for record in api.store.active_jobs()]
         holders = {name: record for record in active for name in record.devices}
-        drains = nodes.read_drains(api.store.fact(nodes.FACT))
+        drains = node_drains.read_drains(api.store.fact(node_drains.FACT))
         devices = documents.write_devices(api.reconciler.inventory, drains, holders)
         return documents.write_list("devices", devices)
 

@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.loop.health import Health
+from springtide.control.scheduling.machines.inventory import Inventory
 from springtide.control.scheduling.reconciler import FAILURES
 from springtide.control.storage.records import JobOutcome, JobRecord
 from springtide.control.storage.store import Store

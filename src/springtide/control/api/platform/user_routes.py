@@ -6,8 +6,8 @@ from fastapi import FastAPI, Request
 
 from springtide.control.api import documents
 from springtide.control.api.api import Api
+from springtide.control.api.entrance.tokens import check_run_as, hash_token, make_token
 from springtide.control.api.error_replies import check_admin
-from springtide.control.api.guard import check_run_as, hash_token, make_token
 from springtide.control.api.requests import UserBody, UserName
 from springtide.control.storage.records import UserRecord
 from springtide.control.storage.store import Store

@@ -3,8 +3,8 @@ price. At the speeds that promises count on, as plans are priced. Pure."""
 
 from collections.abc import Iterable, Mapping
 
-from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import look_up, make_job
+from springtide.control.scheduling.machines.inventory import Inventory
 from springtide.control.scheduling.means import find_cheapest, is_known
 from springtide.control.storage.records import JobRecord, OfferRecord, SpeedRecord
 

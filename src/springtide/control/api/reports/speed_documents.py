@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import UNCOUNTED, list_shares, look_up
+from springtide.control.scheduling.machines.inventory import Inventory
 from springtide.control.scheduling.speeds import plan_curve, predict_rates
 from springtide.control.storage.records import JobRecord, SpeedRecord
 from springtide.core.shared_types import Document

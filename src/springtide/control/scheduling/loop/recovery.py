@@ -3,11 +3,11 @@
 import logging
 
 from springtide.control.clock import Anchor, Clock, ClockSource
-from springtide.control.scheduling import nodes, offers, transitions
-from springtide.control.scheduling.inventory import Inventory
+from springtide.control.scheduling import offers, transitions
 from springtide.control.scheduling.live_jobs import fix_share, look_up, make_job, make_probe_job, needs_probe
 from springtide.control.scheduling.live_world import PlatformWorld, rebuild_view
-from springtide.control.scheduling.loop import outside_load
+from springtide.control.scheduling.machines import nodes, outside_load
+from springtide.control.scheduling.machines.inventory import Inventory
 from springtide.control.scheduling.server_context import ServerOptions
 from springtide.control.storage.records import InstructionRecord, JobRecord
 from springtide.control.storage.staging import Staging

@@ -6,10 +6,12 @@ A promise counts as missed the moment its deadline passes, not when the job ends
 from dataclasses import replace
 from math import inf
 
-from springtide.control.scheduling import nodes, offers, sentences, transitions
+from springtide.control.scheduling import offers, sentences, transitions
 from springtide.control.scheduling.effects import NO_DEVICE
-from springtide.control.scheduling.live_jobs import build_job, expect_slowdown, predict
+from springtide.control.scheduling.expected_ends import expect_slowdown, predict
+from springtide.control.scheduling.live_jobs import build_job
 from springtide.control.scheduling.live_world import PlatformWorld
+from springtide.control.scheduling.machines import nodes
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects, Staging
 from springtide.core.decisions import JobView

@@ -114,6 +114,12 @@ def know_saves(connection: Connection) -> None:
         connection.execute(text("ALTER TABLE jobs ADD COLUMN saved_step INTEGER NOT NULL DEFAULT 0"))
 
 
+def know_stops(connection: Connection) -> None:
+    """Step 10: which instruction of a job has found its end, because that may be told twice."""
+    if "stopped_generation" not in list_columns(connection):
+        connection.execute(text("ALTER TABLE jobs ADD COLUMN stopped_generation INTEGER NOT NULL DEFAULT 0"))
+
+
 def list_columns(connection: Connection, table: str = "jobs") -> set[str]:
     """The columns of a table as it is."""
     return {column["name"] for column in inspect(connection).get_columns(table)}
@@ -129,6 +135,7 @@ STEPS: tuple[Migration, ...] = (
     know_requests,
     know_daily_use,
     know_saves,
+    know_stops,
 )
 VERSION = len(STEPS)
 

@@ -32,6 +32,7 @@ JOBS = Table(
     Column("predicted_s", Float),
     Column("conditions", JSON, nullable=False),
     Column("generation", Integer, nullable=False),
+    Column("stopped_generation", Integer, nullable=False, server_default="0"),
     Column("devices", JSON, nullable=False),
     Column("first_device_type", String, nullable=False, server_default=""),
     Column("first_start_s", Float),

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from springtide.executors.local.connections import Message
 from springtide.executors.local.discovery import Device
 from springtide.executors.local.jobs import environment
 from springtide.executors.local.jobs.exit_causes import ExitCause, ExitEvidence, find_cause, find_end_cause
 from springtide.executors.local.jobs.hangs import Patience, ProcessSample
 from springtide.executors.local.jobs.places import ProcessPlace, find_host
 from springtide.executors.local.journal import AssignedJob
-from springtide.executors.local.json_lines import Message
 from springtide.executors.local.processes.cgroups import GroupLimits
 from springtide.executors.local.processes.fork_servers import ForkBudget
 from springtide.executors.local.processes.worker_processes import STORE, WorkerProcess
@@ -132,6 +132,8 @@ class Attempt:
         self.named = 0
         self.store = ""
         self.began_s = time.monotonic()
+        #: Once all was killed: when it should have ended by; infinite when that was said.
+        self.overdue_s: float | None = None
         #: Exit codes in the order in which the processes ended; the store's is not among them.
         self.codes: dict[str, int] = {}
         self.processes = context.place.open(assigned.order.job, self.spec)
@@ -202,7 +204,7 @@ class Attempt:
     def find_variables(self, device: str) -> dict[str, str]:
         """The variables of every process on a device, beside those of the device itself."""
         probe = {"SPRINGTIDE_PROBE": "1"} if self.is_probe else {}
-        return {**probe, **environment.name_places(self.spec)}
+        return {**probe, **environment.name_folders(self.spec)}
 
     def spawn(self, name: str, device: str, runtime: Mapping[str, str], visible: Sequence[str] = ()) -> None:
         """Start one process on one device, with these variables for the training runtime; a gang's sees all of it."""

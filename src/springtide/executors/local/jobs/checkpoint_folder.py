@@ -84,10 +84,10 @@ class CheckpointFolder:
     def find_weights(self) -> str:
         """The hash of the weights in the newest checkpoint, as its manifest says; empty if there is none."""
         try:
-            told = do_as(self.user, self.read_weights)
+            weights = do_as(self.user, self.read_weights)
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return ""
-        return told if isinstance(told, str) and SHA256.fullmatch(told) else ""
+        return weights if isinstance(weights, str) and SHA256.fullmatch(weights) else ""
 
     def read_weights(self) -> object:
         """What the newest manifest says is the hash of the weights."""

@@ -61,7 +61,7 @@ def choose_own(spec: JobSpec) -> dict[str, str]:
     return {name: value for name, value in spec.env.items() if not name.startswith("SPRINGTIDE_")}
 
 
-def name_places(spec: JobSpec) -> dict[str, str]:
+def name_folders(spec: JobSpec) -> dict[str, str]:
     """Where a script finds its inputs, if it has some, and puts its outputs."""
     inputs = {"SPRINGTIDE_INPUTS": spec.preparation.inputs_dir} if spec.preparation is not None else {}
     return {**inputs, "SPRINGTIDE_OUTPUT": spec.output_dir}

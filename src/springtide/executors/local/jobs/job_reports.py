@@ -5,6 +5,7 @@ What processes say is bounded, so that one that talks without end is heard in it
 
 import time
 from collections.abc import Callable, Sequence
+from math import inf
 
 from springtide.executors.delivery import EventFields
 from springtide.executors.local.jobs.attempt import AgentContext, Attempt
@@ -19,6 +20,14 @@ from springtide.executors.protocol import (
     ScriptInfo,
     Stopped,
     Warned,
+)
+
+#: How long processes that were killed may take to end before that is said, and what is said then.
+LEFT_S = 30.0
+LEFT = (
+    f"was killed {LEFT_S:g} s ago and has not ended: it waits inside the system for a disk, a network file system or a "
+    "GPU driver that does not answer. Until it ends the job goes on nowhere, for there would be two of it; see `dmesg` "
+    "on that machine, or restart it"
 )
 
 
@@ -36,26 +45,38 @@ class JobReports:
         #: Whether one of its processes was last reported to hold the others up.
         self.is_lagging = False
 
-    def tell(self, event: Warned | CheckpointFailing | Lagging) -> bool:
+    def report(self, event: Warned | CheckpointFailing | Lagging) -> bool:
         """Report what a process has said, unless it says too much: that is in its log only. Returns whether it was."""
         is_told = self.remarks.take(time.monotonic())
         if is_told:
             self.context.emit(event)
         return is_told
 
-    def tell_lagging(self, event: Lagging) -> None:
+    def report_lagging(self, event: Lagging) -> None:
         """Report who holds the others up; that nobody does any more takes back what was reported, so it is always."""
         if event.device:
-            self.is_lagging |= self.tell(event)
+            self.is_lagging |= self.report(event)
         elif self.is_lagging:
             self.is_lagging = False
             self.context.emit(event)
 
     def warn(self, reason: str) -> None:
         """Report what the user should know."""
-        self.tell(Warned(**self.common(), reason=reason))
+        self.report(Warned(**self.common(), reason=reason))
 
-    def tell_plan(self, attempt: Attempt, progress: AttemptProgress) -> None:
+    def report_left(self, attempt: Attempt | None, now_s: float) -> None:
+        """Report once what was killed long ago and does not end; nothing else can be started before."""
+        if attempt is None:
+            return
+        if attempt.overdue_s is None:
+            attempt.overdue_s = now_s + LEFT_S
+        elif now_s >= attempt.overdue_s:
+            attempt.overdue_s = inf
+            names = [f"{one.name} on {one.device}" for one in attempt.processes.alive()]
+            left = f"process {', '.join(names)}" if names else "what its processes have started"
+            self.context.emit(Warned(**self.common(), reason=f"{left} {LEFT}"))
+
+    def report_plan(self, attempt: Attempt, progress: AttemptProgress) -> None:
         """Report what the script has said of itself, if that is new."""
         script = (progress.logical_workers, progress.total_steps, progress.steps_per_epoch)
         if script == self.script:
@@ -75,7 +96,7 @@ class JobReports:
             )
         )
 
-    def describe(
+    def make_running(
         self, devices: Sequence[str], state: str, attempt: Attempt | None, progress: AttemptProgress
     ) -> Running:
         """The job as `running()` shows it."""
@@ -97,7 +118,7 @@ class JobReports:
         """Whether it is time to report how far the job is."""
         return now_s - self.reported_s >= self.context.options.report_s
 
-    def tell_progress(self, attempt: Attempt | None, progress: AttemptProgress) -> None:
+    def report_progress(self, attempt: Attempt | None, progress: AttemptProgress) -> None:
         """Report how far the job is, if it has moved."""
         self.reported_s = time.monotonic()
         if attempt is not None and progress.has_stepped and progress.step != progress.reported_step:

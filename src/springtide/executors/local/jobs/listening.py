@@ -11,8 +11,8 @@ from springtide.executors.local.jobs.worker_messages import (
     BusyMessage,
     FailingMessage,
     LagMessage,
+    LoopMessage,
     MetricsMessage,
-    PlaceMessage,
     PlanMessage,
     ResizedMessage,
     ResumeMessage,
@@ -39,7 +39,7 @@ def interpret(runner: "JobRunner", attempt: Attempt, process: WorkerProcess, mes
                 runner.handle_exit(lost)  # its host was lost while the store was started
         case StoreMessage():
             raise ValueError("`store`, which only the store says, and once")
-        case PlaceMessage():
+        case LoopMessage():
             process.outside = message.event == "outside"
         case BusyMessage():
             process.busy = message.doing
@@ -69,12 +69,12 @@ def act_on(runner: "JobRunner", attempt: Attempt, message: WorkerMessage) -> Non
         case ResizedMessage() if attempt.change is not None:
             runner.complete_change(step, message.pause_s)
         case FailingMessage():
-            runner.reports.tell(CheckpointFailing(**runner.common, step=step, reason=message.reason))
+            runner.reports.report(CheckpointFailing(**runner.common, step=step, reason=message.reason))
         case WarningMessage():
             runner.reports.warn(message.text)
         case LagMessage() if not message.laggard or message.laggard in attempt.held:
             device = attempt.held.get(message.laggard, "")
-            runner.reports.tell_lagging(Lagging(**runner.common, device=device, factor=message.factor))
+            runner.reports.report_lagging(Lagging(**runner.common, device=device, factor=message.factor))
         case ResumeMessage():
             for problem in message.passed_over:
                 runner.reports.warn(f"checkpoint passed over: {problem}; goes on from step {message.step}")

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from springtide.executors.local.connections import EventLoop, Message
 from springtide.executors.local.discovery import Device, choose_kernels, choose_visible
 from springtide.executors.local.jobs import environment
-from springtide.executors.local.json_lines import EventLoop, Message
 from springtide.executors.local.processes.cgroups import ControlGroups
-from springtide.executors.local.processes.fork_servers import ForkKey, ForkLine, ForkPool
+from springtide.executors.local.processes.fork_servers import ForkKey, ForkPool, ForkServerHandle
 from springtide.executors.local.processes.worker_processes import Processes, WorkerProcess
 from springtide.executors.protocol import CheckpointPolicy, JobSpec
 
@@ -57,7 +57,7 @@ class JobProcesses(Protocol):
         """Start a process on a device, with these variables for it; it sees the `visible` devices of its host."""
 
     def write(self, name: str, message: Message) -> None:
-        """Send a command to a process, if it has a line."""
+        """Send a command to a process, if it is connected."""
 
     @property
     def in_use(self) -> set[str]:
@@ -73,14 +73,14 @@ class JobProcesses(Protocol):
     def are_gone(self) -> bool:
         """Whether no process is left, nor any that they have started where that can be known."""
 
-    def has_fork(self, servers: Collection[ForkLine]) -> bool:
+    def has_fork(self, servers: Collection[ForkServerHandle]) -> bool:
         """Whether one of these forked the processes."""
 
     def lose_fork(self) -> None:
         """The fork server has gone: end its children, and count them as killed."""
 
     def close(self) -> None:
-        """Let go of every file and line."""
+        """Let go of every file and connection."""
 
 
 class ProcessPlace(Protocol):
@@ -143,7 +143,7 @@ class LocalPlace:
         """This machine is always there."""
         return True
 
-    def find_fork(self, job: str, spec: JobSpec, private: Mapping[str, str]) -> ForkLine:
+    def find_fork(self, job: str, spec: JobSpec, private: Mapping[str, str]) -> ForkServerHandle:
         """The fork server for a job's processes."""
         key = find_key(spec, self.python)
         script = environment.find_script(spec)
@@ -162,7 +162,9 @@ class LocalPlace:
 class LocalProcesses(Processes):
     """The processes of one start on this machine, with all that their environment holds."""
 
-    def __init__(self, place: LocalPlace, job: str, spec: JobSpec, fork: ForkLine, private: Mapping[str, str]) -> None:
+    def __init__(
+        self, place: LocalPlace, job: str, spec: JobSpec, fork: ForkServerHandle, private: Mapping[str, str]
+    ) -> None:
         self.place = place
         self.spec = spec
         self.job = job
@@ -209,6 +211,6 @@ class LocalProcesses(Processes):
         }
         self.spawn(WorkerProcess(name, device), self.spec, own)
 
-    def has_fork(self, servers: Collection[ForkLine]) -> bool:
+    def has_fork(self, servers: Collection[ForkServerHandle]) -> bool:
         """Whether one of these forked the processes."""
         return self.fork in servers

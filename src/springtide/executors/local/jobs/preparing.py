@@ -67,12 +67,12 @@ class Preparing:
         self.printed.seek(max(0, size - MOST_OUTPUT))
         printed = self.printed.read()
         try:
-            told = json.loads(self.said.read(MOST_REPORT))
+            report = json.loads(self.said.read(MOST_REPORT))
         except ValueError:
             last = printed.decode(errors="replace").strip().rpartition("\n")[2]
-            told = {"code": "setup_failed", "reason": f"the preparation ended with code {code}: {last or 'no word'}"}
+            report = {"code": "setup_failed", "reason": f"the preparation ended with code {code}: {last or 'no word'}"}
         self.close()
-        return Prepared(told.get("fingerprints", {}), told.get("code", ""), told.get("reason", ""), printed)
+        return Prepared(report.get("fingerprints", {}), report.get("code", ""), report.get("reason", ""), printed)
 
     def kill(self) -> None:
         """End it, with all that it has started."""

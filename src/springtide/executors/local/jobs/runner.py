@@ -13,6 +13,7 @@ from pathlib import Path
 
 from springtide.core.plain_text import make_plain
 from springtide.executors.delivery import EventFields
+from springtide.executors.local.connections import Message
 from springtide.executors.local.jobs import environment, listening
 from springtide.executors.local.jobs.attempt import AgentContext, Attempt, Workers, find_workers, fit_devices
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
@@ -27,7 +28,6 @@ from springtide.executors.local.jobs.progress import AttemptProgress
 from springtide.executors.local.jobs.worker_logs import JobLogs
 from springtide.executors.local.jobs.worker_messages import MetricsMessage, read_message
 from springtide.executors.local.journal import AssignedJob
-from springtide.executors.local.json_lines import Message
 from springtide.executors.local.processes.worker_processes import WorkerProcess
 from springtide.executors.protocol import (
     Checkpointed,
@@ -118,12 +118,12 @@ class JobRunner:
         """The fields of every event."""
         return {"job": self.job, "generation": self.assigned.generation}
 
-    def describe(self) -> Running:
+    def make_running(self) -> Running:
         """The job as `running()` shows it."""
         known = self.phase in ("starting", "running", "resizing")
         state = self.phase if known else "recovering" if self.restarts.count else "starting"
         state = "stopping" if self.is_ending else state
-        return self.reports.describe(self.assigned.devices, state, self.attempt, self.progress)
+        return self.reports.make_running(self.assigned.devices, state, self.attempt, self.progress)
 
     # Starting, and what the processes say.
 
@@ -161,8 +161,7 @@ class JobRunner:
         before = self.progress
         self.watch.begin(before)
         self.progress = AttemptProgress(time.monotonic(), step=before.step, total_steps=before.total_steps)
-        problem = environment.prepare(self.spec)
-        if problem is not None:
+        if (problem := environment.prepare(self.spec)) is not None:
             self.fail(*problem)
             return
         self.logs.begin(self.attempt_kind, self.wanted, before.step, time.time())
@@ -197,8 +196,8 @@ class JobRunner:
     def handle_nonsense(self, process: WorkerProcess, said: str) -> None:
         """A process has told the agent what cannot be: its job is over."""
         if self.attempt is not None and self.phase not in ("clearing", "over"):
-            told = "its script or a library in it wrote to $SPRINGTIDE_CONTROL, or has another springtide"
-            self.fail("bad_message", f"process {process.name} said to the agent what cannot be: {said}; {told}")
+            usual = "its script or a library in it wrote to $SPRINGTIDE_CONTROL, or has another springtide"
+            self.fail("bad_message", f"process {process.name} said to the agent what cannot be: {said}; {usual}")
 
     def keep_metrics(self, message: MetricsMessage) -> None:
         """Write down what a step recorded."""
@@ -209,7 +208,7 @@ class JobRunner:
         assert self.attempt is not None
         if self.phase == "starting":
             self.begin(self.progress.step)
-        self.reports.tell_plan(self.attempt, self.progress)
+        self.reports.report_plan(self.attempt, self.progress)
 
     def begin(self, step: int) -> None:
         """The processes run; of a gang, which may never send a message, that is assumed."""
@@ -238,7 +237,7 @@ class JobRunner:
 
     def report(self) -> None:
         """Report how far the job is, if it has moved."""
-        self.reports.tell_progress(self.attempt, self.progress)
+        self.reports.report_progress(self.attempt, self.progress)
 
     # Ends.
 
@@ -278,8 +277,8 @@ class JobRunner:
         """The job is done, if it has left what it was to leave."""
         missing = find_missing(self.spec)
         if missing:
-            told = f"it ended well, but left no {missing[0]!r} in $SPRINGTIDE_OUTPUT, which `outputs` names"
-            self.fail("no_outputs", f"{told}; write it there, or take it out of `outputs`", 0)
+            missed = f"it ended well, but left no {missing[0]!r} in $SPRINGTIDE_OUTPUT, which `outputs` names"
+            self.fail("no_outputs", f"{missed}; write it there, or take it out of `outputs`", 0)
             return
         self.report()
         self.report_checkpoint()
@@ -341,8 +340,7 @@ class JobRunner:
 
     def clear(self, last: Event | None) -> None:
         """Kill what is left; when it has gone, emit the last event, or start again."""
-        self.phase = "clearing"
-        self.last = last
+        self.phase, self.last = "clearing", last
         self.inputs.kill()
         if self.attempt is not None:
             self.attempt.processes.kill_all()
@@ -441,6 +439,8 @@ class JobRunner:
                 self.follow_preparation()
             case "clearing" if self.attempt is None or self.attempt.processes.are_gone:
                 self.finish_clearing()
+            case "clearing":
+                self.reports.report_left(self.attempt, now_s)
             case "settling" if now_s >= self.until_s:
                 self.conclude()
             case "stopping" if self.has_had_grace(now_s):

@@ -22,8 +22,8 @@ from springtide.executors.message_fields import (
     WorkerCount,
 )
 
-#: One line of a worker; the longest real one holds the metrics of a step.
-LINE_BYTES = 1 << 20
+#: One message of a worker; the longest real one holds the metrics of a step.
+MESSAGE_BYTES = 1 << 20
 MOST_METRICS = 1000
 MOST_PROBLEMS = 100
 
@@ -65,7 +65,7 @@ class EpochMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceMessage:
+class LoopMessage:
     """The process has left the loop over steps for code of the user's (`outside`), or is back (`inside`)."""
 
     event: Literal["inside", "outside"]
@@ -155,7 +155,7 @@ WorkerMessage: TypeAlias = (
     | PlanMessage
     | StepMessage
     | EpochMessage
-    | PlaceMessage
+    | LoopMessage
     | BusyMessage
     | ResizedMessage
     | FailingMessage

@@ -7,6 +7,7 @@ So they end in time also where the agent cannot end them: stopped (SIGSTOP), or 
 import mmap
 import os
 import struct
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,14 +24,25 @@ class Fence:
 
     def __init__(self, path: Path, fence_s: float) -> None:
         self.variables = {FENCE: f"{fence_s}:{path}"}
+        self.lock = threading.Lock()
+        #: Who may renew it: the line to the present lead.
+        self.holder: object = None
         with open(path, "w+b", opener=open_readable) as file:
             file.truncate(_STAMP.size)
             self.memory = mmap.mmap(file.fileno(), _STAMP.size)
-        self.renew(boot_clock.read_s())
+        self.take(None, boot_clock.read_s())
 
-    def renew(self, sure_s: float) -> None:
-        """Be sure of the lead as of then."""
-        _STAMP.pack_into(self.memory, 0, sure_s)
+    def take(self, holder: object, sure_s: float) -> None:
+        """Hold the lease from now on, sure of the lead as of then."""
+        with self.lock:
+            self.holder = holder
+            _STAMP.pack_into(self.memory, 0, sure_s)
+
+    def renew(self, holder: object, sure_s: float) -> None:
+        """Be sure of the lead as of then; one who does not hold the lease any more says nothing of it."""
+        with self.lock:
+            if holder is self.holder:
+                _STAMP.pack_into(self.memory, 0, sure_s)
 
 
 class FenceWatch:

@@ -63,10 +63,10 @@ class ForkServer:
         adopt_orphans()
         #: What was started while importing is not a child's.
         self.spared = list_children()
-        self.line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.line.connect(str(path))
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.connect(str(path))
         self.selector = selectors.DefaultSelector()
-        self.selector.register(self.line, selectors.EVENT_READ, self.read)
+        self.selector.register(self.socket, selectors.EVENT_READ, self.read)
         self.children: set[int] = set()
         #: Those of them that are no servers.
         self.guests: set[int] = set()
@@ -107,7 +107,7 @@ class ForkServer:
     def read(self) -> None:
         """Answer the whole requests that have come in."""
         try:
-            data = self.line.recv(1 << 16)
+            data = self.socket.recv(1 << 16)
         except OSError:
             data = b""
         self.open = bool(data)
@@ -123,7 +123,7 @@ class ForkServer:
         self.children.add(pid)
         if Path(request["script"]).name != Path(__file__).name:
             self.guests.add(pid)
-        send(self.line, {"pid": pid, "process": request["process"]})
+        send(self.socket, {"pid": pid, "process": request["process"]})
 
     def become(self, request: dict[str, Any]) -> None:
         """In the child: end with the server, let go of all that is its own, and run the script to its end."""
@@ -132,7 +132,7 @@ class ForkServer:
         name_process(request["process"])
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for held in (self.line, self.wake_read, self.wake_write):
+        for held in (self.socket, self.wake_read, self.wake_write):
             held.close()
         self.selector.close()
         os._exit(run_script(request))
@@ -149,13 +149,13 @@ class ForkServer:
         self.guests -= known
         end_orphans(self.children | self.spared)
         for pid in known:
-            send(self.line, {"exited": pid, "code": os.waitstatus_to_exitcode(ended[pid])})
+            send(self.socket, {"exited": pid, "code": os.waitstatus_to_exitcode(ended[pid])})
 
 
-def send(line: socket.socket, message: dict[str, Any]) -> None:
+def send(sock: socket.socket, message: dict[str, Any]) -> None:
     """Send a JSON line; an agent that has just gone is noticed at the next read."""
     with contextlib.suppress(OSError):
-        line.sendall(json.dumps(message).encode() + b"\n")
+        sock.sendall(json.dumps(message).encode() + b"\n")
 
 
 def run_script(request: dict[str, Any]) -> int:

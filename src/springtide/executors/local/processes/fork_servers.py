@@ -24,8 +24,8 @@ import psutil
 
 from springtide import __version__
 from springtide.executors.local.as_user import do_as, find_user
+from springtide.executors.local.connections import EventLoop, JsonConnection, Message, listen, read_peer_pid
 from springtide.executors.local.jobs.exit_causes import describe_code, is_from_outside
-from springtide.executors.local.json_lines import EventLoop, JsonLines, Message, listen, read_peer_pid
 from springtide.executors.local.processes.import_scan import find_imports
 from springtide.executors.local.safe_files import OPEN_TO_PASS, make_file_for
 
@@ -59,7 +59,7 @@ class ForkKey:
     user: str | None = None
 
 
-class ForkLine(abc.ABC):
+class ForkServerHandle(abc.ABC):
     """Requests to a fork server and its answers."""
 
     def __init__(self, key: ForkKey, folder: Path) -> None:
@@ -75,7 +75,7 @@ class ForkLine(abc.ABC):
         self.failure = ""
         #: Whether somebody ended it before it could answer: another one may serve.
         self.lost = False
-        self.lines: JsonLines | None = None
+        self.connection: JsonConnection | None = None
         self.waiting: list[Message] = []
         #: Who is called back for each process, by the name it was requested under; and by its number once it has one.
         self.by_name: dict[str, Callable[[Message], None]] = {}
@@ -87,28 +87,28 @@ class ForkLine(abc.ABC):
         """Move on if possible; True when it has just begun to answer."""
 
     def take_call(self) -> bool:
-        """Take up the line if the server has called, and send what has waited; nobody else may call."""
+        """Take up the connection if the server has called, and send what has waited; nobody else may call."""
         try:
-            line, _ = self.listener.accept()
+            sock, _ = self.listener.accept()
         except OSError:
             return False
         server = self.find_process()
-        if server is None or read_peer_pid(line) not in (server.pid, None):
-            line.close()
+        if server is None or read_peer_pid(sock) not in (server.pid, None):
+            sock.close()
             return False
-        self.lines = JsonLines(line)
+        self.connection = JsonConnection(sock)
         for message in self.waiting:
-            self.lines.write(message)
+            self.connection.write(message)
         self.waiting.clear()
         return True
 
     def request(self, message: Message, on_answer: Callable[[Message], None]) -> None:
         """Ask for a process; `on_answer` gets its start and its end."""
         self.by_name[message["process"]] = on_answer
-        if self.lines is None:
+        if self.connection is None:
             self.waiting.append(message)
         else:
-            self.lines.write(message)
+            self.connection.write(message)
 
     def withdraw(self, prefix: str) -> set[str]:
         """Take back the requests that were not sent yet; the names of their processes."""
@@ -120,10 +120,10 @@ class ForkLine(abc.ABC):
 
     def read_answers(self) -> bool:
         """Pass on what the server has said; False when it has gone."""
-        assert self.lines is not None
-        for message in self.lines.read():
+        assert self.connection is not None
+        for message in self.connection.read():
             self.dispatch(message)
-        return self.lines.open
+        return self.connection.open
 
     def dispatch(self, message: Message) -> None:
         """Call back the one who asked for a process that it has started or ended."""
@@ -136,7 +136,7 @@ class ForkLine(abc.ABC):
     @property
     def is_waking(self) -> bool:
         """Whether it may begin to answer at any moment."""
-        return self.lines is None and not self.failure
+        return self.connection is None and not self.failure
 
     @property
     def is_idle(self) -> bool:
@@ -163,7 +163,7 @@ class ForkLine(abc.ABC):
         return 0
 
     def kill(self) -> None:
-        """End its process at once; its line then ends too."""
+        """End its process at once; its connection then ends too."""
         with contextlib.suppress(psutil.Error):
             process = self.find_process()
             if process is not None:
@@ -173,11 +173,11 @@ class ForkLine(abc.ABC):
         """Hang up, upon which the server ends its children and itself."""
         self.listener.close()
         shutil.rmtree(self.folder, ignore_errors=True)
-        if self.lines is not None:
-            self.lines.close()
+        if self.connection is not None:
+            self.connection.close()
 
 
-class ForkServerHandle(ForkLine):
+class SharedServerHandle(ForkServerHandle):
     """A fork server for all jobs of one kind."""
 
     def __init__(self, key: ForkKey, folder: Path, environment: Mapping[str, str], log: Path) -> None:
@@ -216,7 +216,7 @@ class ForkServerHandle(ForkLine):
             output = self.asking.communicate()[0].decode(errors="replace")
             self.asking = None
             self.read_versions(output)
-        if self.process is None or self.lines is not None or self.failure:
+        if self.process is None or self.connection is not None or self.failure:
             return False
         code = self.process.poll()
         if code is None:
@@ -265,10 +265,12 @@ class ForkServerHandle(ForkLine):
                 process.communicate()
 
 
-class JobServer(ForkLine):
+class JobServerHandle(ForkServerHandle):
     """A fork server for one job, forked from another, with the job's imports done; if that fails, the other serves."""
 
-    def __init__(self, parent: ForkServerHandle, folder: Path, script: Path, modules: Sequence[str], log: Path) -> None:
+    def __init__(
+        self, parent: SharedServerHandle, folder: Path, script: Path, modules: Sequence[str], log: Path
+    ) -> None:
         super().__init__(parent.key, folder)
         self.parent = parent
         self.torch_version = parent.torch_version
@@ -292,7 +294,7 @@ class JobServer(ForkLine):
         """It has started, or ended; one that never answered leaves its requests to the parent."""
         if "pid" in message:
             self.pid = message["pid"]
-        elif self.lines is None:
+        elif self.connection is None:
             self.is_unfit = True
             for waiting in self.waiting:
                 self.parent.request(waiting, self.by_name.pop(waiting["process"]))
@@ -302,7 +304,7 @@ class JobServer(ForkLine):
         """Move on if possible; True when it has just begun to answer."""
         self.failure = self.parent.failure
         self.torch_version = self.parent.torch_version
-        if self.pid is None or self.lines is not None or self.is_unfit:
+        if self.pid is None or self.connection is not None or self.is_unfit:
             return False
         return self.take_call()
 
@@ -355,22 +357,22 @@ class ForkPool:
         self.budget = budget or ForkBudget()
         #: The server that most jobs use, which is never dropped for being idle.
         self.kept: ForkKey | None = None
-        self.servers: dict[ForkKey, ForkServerHandle] = {}
-        self.job_servers: dict[str, JobServer] = {}
+        self.servers: dict[ForkKey, SharedServerHandle] = {}
+        self.job_servers: dict[str, JobServerHandle] = {}
         #: Servers dropped since the last poll.
-        self.dropped: list[ForkLine] = []
+        self.dropped: list[ForkServerHandle] = []
         #: Servers that were stopped (SIGSTOP) when that was last checked.
-        self.stopped: list[ForkLine] = []
+        self.stopped: list[ForkServerHandle] = []
 
-    def find(self, key: ForkKey) -> ForkServerHandle:
+    def find(self, key: ForkKey) -> SharedServerHandle:
         """The server of a key, started if there is none that may serve."""
         server = self.servers.get(key)
         if server is None or server.failure:
-            server = ForkServerHandle(key, self.make_folder(key), self.environment, self.log)
+            server = SharedServerHandle(key, self.make_folder(key), self.environment, self.log)
             self.servers[key] = server
         return server
 
-    def find_for_job(self, job: str, key: ForkKey, script: Path, log: Path, own: Mapping[str, str]) -> ForkLine:
+    def find_for_job(self, job: str, key: ForkKey, script: Path, log: Path, own: Mapping[str, str]) -> ForkServerHandle:
         """The server for a job: one of its own if its script imports packages, else that of the key."""
         parent = self.find(key)
         modules = do_as(key.user, lambda: find_imports(script))
@@ -381,7 +383,7 @@ class ForkPool:
             if key.user is not None:
                 owner = find_user(key.user)
                 make_file_for(log, owner.uid, owner.gid)
-            server = self.job_servers[job] = JobServer(parent, self.make_folder(key), script, modules, log)
+            server = self.job_servers[job] = JobServerHandle(parent, self.make_folder(key), script, modules, log)
             server.open({**parent.environment, **own})
         return server
 
@@ -392,18 +394,18 @@ class ForkPool:
             folder.chmod(OPEN_TO_PASS)
         return folder
 
-    def every(self) -> list[ForkLine]:
+    def every(self) -> list[ForkServerHandle]:
         """All servers."""
         return [*self.servers.values(), *self.job_servers.values()]
 
-    def poll(self, now_s: float) -> list[ForkLine]:
+    def poll(self, now_s: float) -> list[ForkServerHandle]:
         """Listen to servers that have begun to answer; returns those dropped since the last call, with all processes.
 
         Their processes' ends will never be reported: nobody is there to do so.
         """
         for server in self.every():
-            if server.poll() and server.lines is not None:
-                self.loop.watch(server.lines, functools.partial(self.read, server))
+            if server.poll() and server.connection is not None:
+                self.loop.watch(server.connection, functools.partial(self.read, server))
             if server.lost:
                 self.drop(server)
             if not server.is_idle:
@@ -416,7 +418,7 @@ class ForkPool:
         usual = self.servers.get(self.kept) if self.kept is not None else None
         return usual.failure if usual is not None and not usual.lost else ""
 
-    def read(self, server: ForkLine) -> None:
+    def read(self, server: ForkServerHandle) -> None:
         """Pass on what a server says; drop it if it has gone."""
         if not server.read_answers():
             self.drop(server)
@@ -430,14 +432,14 @@ class ForkPool:
         idle = [
             server
             for key, server in self.servers.items()
-            if key != self.kept and server.is_idle and server.lines is not None and id(server) not in parents
+            if key != self.kept and server.is_idle and server.connection is not None and id(server) not in parents
         ]
         newest_first = sorted(idle, key=lambda server: server.used_s, reverse=True)
         held = 0
-        for place, server in enumerate(newest_first, 1):
+        for number, server in enumerate(newest_first, 1):
             held += server.measure()
             is_old = now_s - server.used_s > self.budget.idle_s
-            if is_old or place > self.budget.idle_servers or held > self.budget.idle_bytes:
+            if is_old or number > self.budget.idle_servers or held > self.budget.idle_bytes:
                 self.drop(server)
 
     def list_pids(self) -> set[int]:
@@ -453,14 +455,14 @@ class ForkPool:
                 server.kill()
         self.stopped = stopped
 
-    def drop(self, server: ForkLine) -> None:
+    def drop(self, server: ForkServerHandle) -> None:
         """Forget a server that has gone or is not needed, and those forked from it."""
-        dropped: list[ForkLine] = [server, *(one for one in self.job_servers.values() if one.parent is server)]
+        dropped: list[ForkServerHandle] = [server, *(one for one in self.job_servers.values() if one.parent is server)]
         self.servers = {key: one for key, one in self.servers.items() if one not in dropped}
         self.job_servers = {job: one for job, one in self.job_servers.items() if one not in dropped}
         for one in dropped:
-            if one.lines is not None:
-                self.loop.unwatch(one.lines)
+            if one.connection is not None:
+                self.loop.unwatch(one.connection)
             one.close()
         self.dropped += dropped
 

@@ -37,12 +37,15 @@ def main() -> None:
             set_up(Path(request["source"]), Path(request["folder"]), request["setup"])
         places = Path(request["inputs_dir"]), Path(request["cache_dir"])
         found = {name: provide(name, source, *places) for name, source in request["inputs"].items()}
-        told: dict[str, Any] = {"fingerprints": found}
+        report: dict[str, Any] = {"fingerprints": found}
     except PreparationError as error:
-        told = {"code": error.code, "reason": str(error)}
+        report = {"code": error.code, "reason": str(error)}
     except OSError as error:
-        told = {"code": "no_folder", "reason": f"what the job needs cannot be written ({error}); free or mend the disk"}
-    print(json.dumps(told), flush=True)
+        report = {
+            "code": "no_folder",
+            "reason": f"what the job needs cannot be written ({error}); free or mend the disk",
+        }
+    print(json.dumps(report), flush=True)
 
 
 def set_up(source: Path, folder: Path, lines: list[str]) -> None:

@@ -1,6 +1,6 @@
 """Holds the store at which the processes of one job meet. Run by the fork server, as a script, for each start of a job.
 
-It tells its address to the agent over the job's control socket and ends with that line, hence with the agent.
+It tells its address to the agent over the job's control socket and ends with that connection, hence with the agent.
 """
 
 import json
@@ -12,11 +12,11 @@ from springtide.training.group.groups import host_store
 
 def main() -> None:
     """Serve until the agent hangs up."""
-    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    line.connect(os.environ["SPRINGTIDE_CONTROL"].removeprefix("unix:"))
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.connect(os.environ["SPRINGTIDE_CONTROL"].removeprefix("unix:"))
     _store, address = host_store(address=os.environ.get("SPRINGTIDE_ADDRESS", "127.0.0.1"))
-    line.sendall(json.dumps({"event": "store", "process": "store", "address": address}).encode() + b"\n")
-    while line.recv(1 << 12):
+    sock.sendall(json.dumps({"event": "store", "process": "store", "address": address}).encode() + b"\n")
+    while sock.recv(1 << 12):
         pass
 
 

@@ -1,7 +1,7 @@
 """The processes of one start of one job: forked, connected, listened to, signalled and cleared away.
 
-Mechanics only: names, pipes, lines and signals. What messages mean, and when to start again, is in `jobs`; each start
-has processes, a control socket and a store of its own, so that nothing of an earlier start can reach a later one.
+Mechanics only: names, pipes, connections and signals. What messages mean, and when to start again, is in `jobs`; each
+start has processes, a control socket and a store of its own, so that nothing of an earlier start can reach a later one.
 """
 
 import contextlib
@@ -14,20 +14,20 @@ from pathlib import Path
 
 import psutil
 
+from springtide.executors.local.connections import EventLoop, JsonConnection, Message, listen, read_peer_pid
 from springtide.executors.local.jobs.environment import MARK, find_script, is_python
 from springtide.executors.local.jobs.hangs import ProcessSample
 from springtide.executors.local.jobs.worker_logs import Pipe
-from springtide.executors.local.jobs.worker_messages import LINE_BYTES
-from springtide.executors.local.json_lines import EventLoop, JsonLines, Message, listen, read_peer_pid
+from springtide.executors.local.jobs.worker_messages import MESSAGE_BYTES
 from springtide.executors.local.processes.cgroups import ControlGroup
-from springtide.executors.local.processes.fork_servers import ForkLine, give_to
+from springtide.executors.local.processes.fork_servers import ForkServerHandle, give_to
 from springtide.executors.local.safe_files import OPEN_TO_PASS, PRIVATE
 from springtide.executors.protocol import JobSpec
 
 STORE = "store"
 #: How long processes that were killed are waited for.
 REAP_S = 10.0
-#: How often a line is read after its process has ended, a megabyte at a time.
+#: How often a connection is read after its process has ended, a megabyte at a time.
 DRAIN_TURNS = 64
 #: Lines of processes that are not known (yet) that one start may hold open.
 MOST_UNCLAIMED = 64
@@ -47,7 +47,7 @@ class WorkerProcess:
     pipe: Pipe | None = None
     pid: int | None = None
     handle: psutil.Process | None = None
-    lines: JsonLines | None = None
+    connection: JsonConnection | None = None
     #: Whether it has called `springtide.init`.
     connected: bool = False
     #: Whether it has said that its part is over: its steps are done, or it has handed over.
@@ -68,7 +68,7 @@ class WorkerProcess:
     @property
     def is_listening(self) -> bool:
         """Whether a command would reach it."""
-        return self.lines is not None
+        return self.connection is not None
 
     @property
     def is_suspicious(self) -> bool:
@@ -117,7 +117,7 @@ class Processes:
     """The processes of one start."""
 
     def __init__(
-        self, loop: EventLoop, fork: ForkLine, folder: Path, label: str, group: ControlGroup | None = None
+        self, loop: EventLoop, fork: ForkServerHandle, folder: Path, label: str, group: ControlGroup | None = None
     ) -> None:
         self.loop = loop
         #: The control group that holds them and all that they start, where there is one.
@@ -127,7 +127,7 @@ class Processes:
         self.label = label
         self.by_name: dict[str, WorkerProcess] = {}
         #: Lines of processes whose number is not known yet.
-        self.unclaimed: dict[int, JsonLines] = {}
+        self.unclaimed: dict[int, JsonConnection] = {}
         self.killed = False
         self.is_held = False
         self.on_message: Callable[[WorkerProcess, Message], None] = lambda process, message: None
@@ -158,8 +158,8 @@ class Processes:
         if script is None:
             argv = (self.fork.key.python, *spec.argv[1:]) if is_python(spec.argv[0]) else spec.argv
             script = str(COMMAND_SCRIPT), argv
-        told = {**self.list_protected(spec), **self.note_unlimited(spec)}
-        self.request(process, *script, Path(spec.folder), environment, told)
+        more = {**self.list_protected(spec), **self.note_unlimited(spec)}
+        self.request(process, *script, Path(spec.folder), environment, more)
 
     def note_unlimited(self, spec: JobSpec) -> Message:
         """What a process says first whose job cannot be held to its memory here."""
@@ -182,7 +182,7 @@ class Processes:
         arguments: Sequence[str],
         folder: Path,
         environment: Mapping[str, str],
-        told: Message | None = None,
+        more: Message | None = None,
     ) -> None:
         """Have a process forked, with a pipe for what it prints; the fork server is told what else concerns it."""
         self.by_name[process.name] = process
@@ -197,7 +197,7 @@ class Processes:
             "environment": dict(environment),
             "stdout": str(pipe.path),
             "stderr": str(pipe.path),
-            **(told or {}),
+            **(more or {}),
         }
         self.fork.request(message, lambda answer: self.handle_fork_answer(process, answer))
 
@@ -211,9 +211,9 @@ class Processes:
             if self.killed:
                 process.kill()
             self.let_go(process)
-            lines = self.unclaimed.pop(message["pid"], None)
-            if lines is not None:
-                self.attach_line(process, lines)
+            connection = self.unclaimed.pop(message["pid"], None)
+            if connection is not None:
+                self.attach_connection(process, connection)
             return
         self.drain(process)
         process.code = message["code"]
@@ -230,46 +230,46 @@ class Processes:
                 self.watch_output(process, process.pipe)
 
     def accept(self) -> None:
-        """Take the line of a process that calls."""
+        """Take the connection of a process that calls."""
         with contextlib.suppress(OSError):
-            line, _ = self.listener.accept()
-            lines, pid = JsonLines(line, LINE_BYTES), read_peer_pid(line)
+            sock, _ = self.listener.accept()
+            connection, pid = JsonConnection(sock, MESSAGE_BYTES), read_peer_pid(sock)
             process = next((one for one in self.by_name.values() if one.pid == pid and pid is not None), None)
             if process is not None:
-                self.attach_line(process, lines)
+                self.attach_connection(process, connection)
             elif pid is not None and pid not in self.unclaimed and len(self.unclaimed) < MOST_UNCLAIMED:
-                self.unclaimed[pid] = lines
+                self.unclaimed[pid] = connection
             else:
-                lines.close()
+                connection.close()
 
-    def attach_line(self, process: WorkerProcess, lines: JsonLines) -> None:
-        """Listen to a process on its line."""
+    def attach_connection(self, process: WorkerProcess, connection: JsonConnection) -> None:
+        """Listen to a process."""
         process.connected = True
-        if process.lines is not None:
-            self.close_line(process)
-        process.lines = lines
-        self.loop.watch(lines, lambda: self.read_messages(process))
+        if process.connection is not None:
+            self.close_connection(process)
+        process.connection = connection
+        self.loop.watch(connection, lambda: self.read_messages(process))
         self.read_messages(process)
 
     def read_messages(self, process: WorkerProcess) -> None:
         """Pass on what a process says."""
-        lines = process.lines
-        if lines is None:
+        connection = process.connection
+        if connection is None:
             return
-        for message in lines.read():
+        for message in connection.read():
             process.note(message)
             self.on_message(process, message)
-        if lines.nonsense:
-            self.on_nonsense(process, lines.nonsense)
-        if not lines.open and process.lines is lines:
-            self.close_line(process)
+        if connection.nonsense:
+            self.on_nonsense(process, connection.nonsense)
+        if not connection.open and process.connection is connection:
+            self.close_connection(process)
 
-    def close_line(self, process: WorkerProcess) -> None:
-        """Let go of a process's line."""
-        if process.lines is not None:
-            self.loop.unwatch(process.lines)
-            process.lines.close()
-            process.lines = None
+    def close_connection(self, process: WorkerProcess) -> None:
+        """Let go of a process's connection."""
+        if process.connection is not None:
+            self.loop.unwatch(process.connection)
+            process.connection.close()
+            process.connection = None
 
     def read_output(self, process: WorkerProcess) -> None:
         """Pass on what a process prints."""
@@ -305,17 +305,17 @@ class Processes:
 
     def drain(self, process: WorkerProcess) -> None:
         """Take in all that a process said before it ended."""
-        for _ in range(DRAIN_TURNS):  # a child of it may hold the line and never stop
+        for _ in range(DRAIN_TURNS):  # a child of it may hold the connection and never stop
             self.read_messages(process)
-            if process.lines is None or not process.lines.has_more:
+            if process.connection is None or not process.connection.has_more:
                 break
         self.read_output(process)
 
     def write(self, name: str, message: Message) -> None:
-        """Send a command to a process, if it has a line."""
-        lines = self.by_name[name].lines
-        if lines is not None:
-            lines.write(message)
+        """Send a command to a process, if it is connected."""
+        connection = self.by_name[name].connection
+        if connection is not None:
+            connection.write(message)
 
     @property
     def in_use(self) -> set[str]:
@@ -359,10 +359,10 @@ class Processes:
         self.loop.unwatch(self.listener)
         self.listener.close()
         for process in self.by_name.values():
-            self.close_line(process)
+            self.close_connection(process)
             self.close_pipe(process)
-        for lines in self.unclaimed.values():
-            lines.close()
+        for connection in self.unclaimed.values():
+            connection.close()
         shutil.rmtree(self.folder, ignore_errors=True)
         if self.group is not None:
             self.group.remove()

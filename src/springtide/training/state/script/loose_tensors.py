@@ -21,7 +21,6 @@ from springtide.training.state.script.alive_objects import (
     list_tensors,
     name_objects,
 )
-from springtide.training.state.script.turn_calls import sets_anew
 
 #: The tensors of one owner: whose they are (a module or a container), and the name of each there.
 Numbers = dict[tuple[int, str, torch.dtype], int]
@@ -33,12 +32,38 @@ ANEW = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Copy:
     """A list or a dict with tensors of a model's shapes, near its weights, by the variable that leads to it."""
 
     name: str
     value: Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LooseWeight:
+    """A tensor that is no buffer, by the module or the copy whose it is, and its name there."""
+
+    owner: torch.nn.Module | Copy
+    name: str
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """What it has in every look."""
+        return id(self.owner if isinstance(self.owner, torch.nn.Module) else self.owner.value), self.name
+
+    def find(self) -> torch.Tensor | None:
+        """The tensor that is there now."""
+        if isinstance(self.owner, torch.nn.Module):
+            return self.owner._parameters.get(self.name)
+        tensors = list_tensors(self.owner.value)
+        return tensors[int(self.name)] if int(self.name) < len(tensors) else None
+
+    def describe(self) -> str:
+        """In words."""
+        if isinstance(self.owner, torch.nn.Module):
+            return f"parameter {name_owned(self.owner, self.name)}"
+        return f"`{self.owner.name}`, a copy or an average of a model's weights,"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,34 +74,17 @@ class LooseTensors:
     copies: list[Copy]
     numbers: Numbers
 
-    def refuse_changed(self, device: torch.device, warn: Callable[[str], None], is_late: bool = False) -> None:
-        """Refuse what turns have changed since; only warn where they may set it anew before they read it.
-
-        And in a late look, unless it is a buffer: so far the script may have been right, and have run for hours.
-        """
+    def find_changed(self, device: torch.device) -> list[LooseWeight]:
+        """The weights that turns have changed since; a buffer is refused."""
         after = number_all(self.modules, self.copies, device)
-        changed = [key for key, number in self.numbers.items() if after.get(key, number) != number]
-        modules = {id(one): one for one in self.modules}
-        for owner, name, _ in changed:
-            if owner in modules and name in modules[owner]._buffers:
-                refuse_buffer(modules[owner], name)
-        doubtful = {name: is_late or sets_anew(name) for name in {self.find_container(key[0]) for key in changed}}
-        sure = [key for key in changed if not doubtful[self.find_container(key[0])]]
-        if sure:
-            refuse_average(self.describe(sure[0]))
-        if changed:
-            what = self.describe(changed[0])
-            warn(f"{what} was changed inside `for ... in step:`; if a turn does not set it anew first, {ANEW}")
-
-    def find_container(self, owner: int) -> str | None:
-        """The name that a list or a dict has in code: the last of those that lead to it."""
-        name = next((one.name for one in self.copies if id(one.value) == owner), None)
-        return None if name is None else name.rpartition(".")[2].partition("[")[0]
-
-    def describe(self, key: tuple[int, str, torch.dtype]) -> str:
-        """A tensor by whose it is."""
-        module = next((one for one in self.modules if id(one) == key[0]), None)
-        return name_copy(self.copies, key[0]) if module is None else f"parameter {name_owned(module, key[1])}"
+        owners: dict[int, torch.nn.Module | Copy] = {id(one.value): one for one in self.copies}
+        owners |= {id(one): one for one in self.modules}
+        keys = [key for key, number in self.numbers.items() if after.get(key, number) != number]
+        changed = [LooseWeight(owners[owner], name) for owner, name, _ in keys]
+        for one in changed:
+            if isinstance(one.owner, torch.nn.Module) and one.name in one.owner._buffers:
+                refuse_buffer(one.owner, one.name)
+        return changed
 
 
 def look_at_loose(models: Sequence[torch.nn.Module], device: torch.device) -> LooseTensors:
@@ -167,20 +175,20 @@ def is_within(module: torch.nn.Module, other: torch.nn.Module) -> bool:
     return other is not module and "_modules" in vars(other) and any(one is module for one in other.modules())
 
 
-def name_copy(copies: Sequence[Copy], owner: int) -> str:
-    """A copy of weights."""
-    return f"`{next(one.name for one in copies if id(one.value) == owner)}`, a copy or an average of a model's weights,"
-
-
-def refuse_average(what: str) -> NoReturn:
-    """Refuse weights beside a model's that turns change."""
+def refuse_weight(weight: LooseWeight) -> NoReturn:
+    """Refuse weights beside a model's that turns hand on."""
     raise JobError(
-        f"{what} was changed inside `for ... in step:`, which runs once for every logical worker of a process: an "
-        "average would be updated as often as a process has workers, otherwise on every number of processes. Change it "
-        "after that loop, once per global step. A module that an optimizer of its own trains is to be given to "
-        "run.prepare with that optimizer; what each worker has for itself belongs into step.worker.state, or is made "
-        "anew in every turn"
+        f"{weight.describe()} was changed inside `for ... in step:`, which runs once for every logical worker of a "
+        "process: an average would be updated as often as a process has workers, otherwise on every number of "
+        "processes. Change it after that loop, once per global step. A module that an optimizer of its own trains is "
+        "to be given to run.prepare with that optimizer; what each worker has for itself belongs into "
+        "step.worker.state, or is made anew in every turn"
     )
+
+
+def tell_weight(weight: LooseWeight, warn: Callable[[str], None]) -> None:
+    """Say that turns have changed weights beside a model's, which may be right."""
+    warn(f"{weight.describe()} was changed inside `for ... in step:`; if a turn does not set it anew first, {ANEW}")
 
 
 def refuse_buffer(module: torch.nn.Module, name: str) -> NoReturn:

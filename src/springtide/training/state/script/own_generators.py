@@ -6,7 +6,6 @@ variables of the script's frames and what they hold. One that is seeded in every
 """
 
 import pickle
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -19,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from springtide.errors import JobError
 from springtide.training.state.script.alive_objects import list_members
-from springtide.training.state.script.loop_variables import is_installed, list_frames
+from springtide.training.state.script.loop_variables import is_own, list_frames
 from springtide.training.workers.generators import KINDS, is_global, read_state
 
 #: What has generators rightly: a dataset that repeats its items seeds its own, and samplers draw once in an epoch.
@@ -74,8 +73,7 @@ def is_looked_into(value: Any) -> bool:
         return True
     if issubclass(kind, (type, ModuleType, *DATA)):
         return False
-    module = sys.modules.get(kind.__module__)
-    return not is_installed(getattr(module, "__file__", None) or "")
+    return is_own(kind)
 
 
 def has_gone_on(before: Any, after: Any) -> bool:

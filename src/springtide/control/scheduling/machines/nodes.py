@@ -1,77 +1,36 @@
-"""Nodes that take no work: drained by an admin, or lost with all their devices.
+"""Nodes that come and go: drained by an admin, about to go, or lost with all their devices.
 
 The world is told at once that the node's devices are gone, so the policy decides where its jobs go on; what their
-processes are told follows from that, and promises are planned anew for what is left. Jobs leave a drained node within a
-grace; one that has not left by then is started again elsewhere from its last checkpoint. Processes on a lost node can
-neither shrink nor checkpoint, so a job that had any there is ended and started anew; on the last node that takes work
-it waits there until that node or another one is back. Which nodes are drained or lost is a fact in the store, so a
-restarted server goes on with them.
+processes are told follows from that, and promises are planned anew for what is left (`lost_capacity`). How jobs leave a
+drained node is in `node_drains`. Processes on a lost node can neither shrink nor checkpoint, so a job that had any
+there is ended and started anew; on the last node that takes work it waits there until that node or another one is back.
+Which nodes are drained or lost is a fact in the store, so a restarted server goes on with them.
 """
 
-import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from springtide.control.scheduling import offers, transitions
+from springtide.control.scheduling import transitions
 from springtide.control.scheduling.instructions import make_stop
-from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import build_job
-from springtide.control.scheduling.live_world import LiveWorld, PlatformWorld
+from springtide.control.scheduling.live_world import PlatformWorld
+from springtide.control.scheduling.machines.inventory import Inventory
+from springtide.control.scheduling.machines.lost_capacity import CapacityLoss, leave_out, tell_at_risk
+from springtide.control.scheduling.machines.node_drains import FACT, Drain, list_drains, put, read_drains, write_drains
 from springtide.control.scheduling.sentences import name_node
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects, Staging
-from springtide.control.storage.state_dir import StateDir
-from springtide.core.decisions import Decide, Decision, JobView, Progress, Promise, Status
+from springtide.core.decisions import Decide, Decision, JobView, Progress
 from springtide.core.durations import show_span
 from springtide.core.job_states import JobState
 from springtide.core.jobs import JobId
 from springtide.errors import InputError
-from springtide.executors.protocol import (
-    Event,
-    ExecutorNode,
-    Finished,
-    NodeJoined,
-    NodeLeaving,
-    NodeLost,
-    Resized,
-    Started,
-    Stop,
-    Stopped,
-)
+from springtide.executors.protocol import ExecutorNode, NodeJoined, NodeLeaving, NodeLost
 
-logger = logging.getLogger("springtide.control")
-FACT = "drains"
 LAST_LOST = "last_lost"  # the fact that names nodes which were lost when no other took work
 LAST_LEAVING = "last_leaving"  # and of those which were about to go then, until when
 NODE_LOST, NODE_LEAVING = "node_lost", "node_leaving"
-LEFT = (Resized, Started, Stopped, Finished)
-
-
-@dataclass(frozen=True, slots=True)
-class Drain:
-    """A node that takes no work: since when, by when its jobs are to have left, and which have not yet.
-
-    `jobs` holds the generation that each was told to leave with; 0 before it was told.
-    """
-
-    node: str
-    since_s: float
-    until_s: float
-    jobs: dict[str, int] = field(default_factory=dict)
-    lost: bool = False  # the node itself is gone
-    by_hand: bool = False  # an admin's word, which holds until it is taken back; others end when the node is back
-    forgotten: bool = False  # the executor does not know the lost node any more; only an admin's word keeps it
-
-
-def read_drains(fact: Any) -> dict[str, Drain]:
-    """The drains in a fact of the store."""
-    return {node: Drain(**{**data, "jobs": dict(data["jobs"])}) for node, data in (fact or {}).items()}
-
-
-def write_drains(drains: dict[str, Drain]) -> dict[str, Any]:
-    """The drains as a fact for the store."""
-    return {node: asdict(one) for node, one in drains.items()}
 
 
 def restore_inventory(inventory: Inventory, find_fact: Callable[[str], Any]) -> Inventory:
@@ -83,29 +42,6 @@ def restore_inventory(inventory: Inventory, find_fact: Callable[[str], Any]) -> 
 def find_away(find_fact: Callable[[str], Any]) -> frozenset[str]:
     """The nodes that are lost or about to go, and in the world still because no other takes work."""
     return frozenset((*(find_fact(LAST_LOST) or ()), *(find_fact(LAST_LEAVING) or ())))
-
-
-def describe_nodes(inventory: Inventory, fact: Any) -> dict[str, str]:
-    """Whether each node takes work, by what is stored: `ready`, `draining`, `drained` or `lost`."""
-    drains = read_drains(fact)
-    return {node: describe_node(drains.get(node)) for node in inventory.nodes}
-
-
-def describe_node(one: Drain | None) -> str:
-    """The state of a node with this drain, or with none."""
-    if one is None:
-        return "ready"
-    return "lost" if one.lost else "draining" if one.jobs else "drained"
-
-
-def list_drains(staging: Staging) -> dict[str, Drain]:
-    """The drains, with what is staged but not yet stored."""
-    return read_drains(staging.read_fact(FACT))
-
-
-def put(staging: Staging, one: Drain) -> None:
-    """Stage a drain."""
-    staging.put_fact(FACT, write_drains({**list_drains(staging), one.node: one}))
 
 
 def drain(
@@ -128,21 +64,6 @@ def drain(
     put(staging, Drain(node, now_s, now_s + grace_s, leaving, by_hand=by_hand))
     remedy = f"springtide nodes undrain {node} would give it room again"
     leave_out(staging, world, node, CapacityLoss(f"{name_node(node)} is drained", remedy), decide)
-
-
-@dataclass(frozen=True, slots=True)
-class CapacityLoss:
-    """Why there are fewer devices, and what would bring them back."""
-
-    why: str
-    remedy: str
-
-
-def leave_out(staging: Staging, world: PlatformWorld, node: str, loss: CapacityLoss, decide: Decide) -> None:
-    """Go on without a node: reservations are given back, promises planned for the devices that are left."""
-    offers.release(staging, world, loss.why)
-    world.change_inventory(replace(world.inventory, drained=world.inventory.drained | {node}), staging.now_s)
-    review_promises(staging, world, loss, decide)
 
 
 def undrain(staging: Staging, world: PlatformWorld, node: str, decide: Decide) -> None:
@@ -204,19 +125,6 @@ def let_stand(staging: Staging, world: PlatformWorld, record: JobRecord) -> None
     is_waiting = record.state is not JobState.RUNNING and world.inventory.is_away(record.devices)
     if is_waiting and JobId(record.id) in world.jobs:
         world.let_stand(JobId(record.id), staging.now_s)
-
-
-def tell_at_risk(staging: Staging, world: PlatformWorld, why: str) -> None:
-    """Say that all promises are in danger while no node takes work; plans are kept for when one does."""
-    now_s, cause = staging.now_s, transitions.LOST_CAPACITY
-    sentence = f"its promise is in danger: {why}, and no node takes work; it has room again when one joins"
-    for job_id, view in world.jobs.items():
-        if view.promise is None:
-            continue
-        record = staging.jobs[job_id]
-        told = EventRecord(now_s, "at_risk", sentence, record.id, {"cause": cause})
-        events = () if record.condition("at_risk") is not None else (told,)
-        staging.stage(Effects(record.with_condition("at_risk", cause, sentence, now_s), events))
 
 
 def leave_lost(staging: Staging, world: PlatformWorld, node: str, decide: Decide) -> None:
@@ -374,117 +282,3 @@ def guess_left(record: JobRecord, view: JobView, now_s: float) -> float:
     job, left = record.spec, view.progress.work_left_at(now_s)
     repeated = view.progress.rate * job.checkpoint.every_s if job.elastic else view.job.work
     return min(view.job.work, left + repeated)
-
-
-def review_promises(staging: Staging, world: PlatformWorld, loss: CapacityLoss, decide: Decide) -> None:
-    """Plan all promises for the devices that are left, the oldest first; those that find no room are in danger."""
-    kept = keep_promises(world, decide, staging.now_s)
-    for job_id, view in list(world.jobs.items()):
-        if view.promise is None:
-            continue
-        if job_id in kept:
-            world.set_promise(job_id, kept[job_id])
-        else:
-            why = f"{loss.why}, and what is left cannot keep it; {loss.remedy}"
-            endanger(staging, world, staging.jobs[job_id], why)
-
-
-def keep_promises(world: LiveWorld, decide: Decide, now_s: float) -> dict[JobId, Promise]:
-    """The promises that the policy would make again on the devices that are left, each job with its work left."""
-    twin = LiveWorld(world.cluster)
-    for job_id, view in world.jobs.items():
-        if view.promise is None:
-            continue
-        twin.arrive(replace(view.job, work=view.progress.work_left_at(now_s)), now_s)
-        try:
-            decision = decide(now_s, twin.snapshot())
-        except Exception:  # a policy may be anybody's code; what it has not planned again is in danger
-            logger.exception("the policy failed while promises were planned for the devices that are left")
-            twin.remove(job_id)
-            break
-        answer = decision.answers.get(job_id)
-        twin.apply(decision, now_s)
-        if answer is None or answer.status is not Status.ADMITTED:
-            twin.remove(job_id)
-    return {job_id: view.promise for job_id, view in twin.jobs.items() if view.promise is not None}
-
-
-def endanger(staging: Staging, world: PlatformWorld, record: JobRecord, why: str) -> None:
-    """A promise has lost its plan: the job goes before every best-effort job, and counts as missed if it is late."""
-    now_s, cause = staging.now_s, transitions.LOST_CAPACITY
-    sentence = f"its promise is in danger: {why}; it goes on before all best-effort jobs"
-    record = replace(record, plan=None, endangered=True).with_condition("at_risk", cause, sentence, now_s)
-    staging.stage(Effects(record, (EventRecord(now_s, "at_risk", sentence, record.id, {"cause": cause}),)))
-    world.set_promise(JobId(record.id), None)
-    world.revise(build_job(record, staging.speeds, world.inventory), now_s)
-
-
-def follow_decision(staging: Staging, world: PlatformWorld, state_dir: StateDir) -> None:
-    """Tell every job that is still on a drained node to leave, unless the decision has told it."""
-    for one in list_drains(staging).values():
-        untold = [job_id for job_id, generation in one.jobs.items() if not generation]
-        if not untold:
-            continue
-        for job_id in untold:
-            tell_to_leave(staging, world, state_dir, one, job_id)
-        jobs = staging.jobs
-        told = {job_id: jobs[job_id].generation for job_id in one.jobs if job_id in jobs and jobs[job_id].active}
-        put(staging, replace(one, jobs=told))
-
-
-def tell_to_leave(staging: Staging, world: PlatformWorld, state_dir: StateDir, one: Drain, job_id: str) -> None:
-    """Stage the instruction that takes a job to the devices the world has left it, or to none within the grace."""
-    record, view = staging.jobs.get(job_id), world.jobs.get(JobId(job_id))
-    if record is None or view is None or not set(record.devices) & set(world.inventory.names_of(one.node)):
-        return
-    why = transitions.tell_drained([one.node])
-    leaving = transitions.change_devices(staging, world, state_dir, Effects(record), view, why)
-    if isinstance(leaving.instruction, Stop):
-        stop = replace(leaving.instruction, grace_s=max(0.0, one.until_s - staging.now_s))
-        leaving = replace(leaving, instruction=stop)
-    staging.stage(leaving)
-
-
-def follow_event(staging: Staging, event: Event) -> None:
-    """Write down that a job has left a drained node, if that is what an event says."""
-    if not isinstance(event, LEFT):
-        return
-    for one in list_drains(staging).values():
-        generation = one.jobs.get(event.job)
-        if generation and (event.generation >= generation or isinstance(event, Finished)):
-            strike_off(staging, one, event.job)
-
-
-def strike_off(staging: Staging, one: Drain, job_id: str) -> None:
-    """A job has left; the last one to leave makes the node drained."""
-    jobs = {other: generation for other, generation in one.jobs.items() if other != job_id}
-    put(staging, replace(one, jobs=jobs))
-    if not jobs:
-        sentence = f"{name_node(one.node)} is empty after {show_span(staging.now_s - one.since_s)}"
-        staging.add_event("drained", sentence, node=one.node)
-
-
-def list_overdue(staging: Staging, world: PlatformWorld) -> list[tuple[str, str]]:
-    """The jobs that are still on a drained node although the grace is over, each after the name of its node."""
-    if not world.inventory.drained:
-        return []
-    over = [one for one in list_drains(staging).values() if staging.now_s >= one.until_s]
-    return [(one.node, job_id) for one in over for job_id, told in one.jobs.items() if told]
-
-
-def end_grace(staging: Staging, world: PlatformWorld, state_dir: StateDir, node: str, job_id: str) -> None:
-    """Start a job elsewhere from its last checkpoint; it has not left a drained node within the grace."""
-    force_to_leave(staging, world, state_dir, list_drains(staging)[node], job_id)
-    strike_off(staging, list_drains(staging)[node], job_id)
-
-
-def force_to_leave(staging: Staging, world: PlatformWorld, state_dir: StateDir, one: Drain, job_id: str) -> None:
-    """End a job's processes on a drained node now; steps since its last checkpoint are lost."""
-    record = staging.jobs.get(job_id)
-    if record is None or not record.active:
-        return
-    sentence = f"did not leave {name_node(one.node)} within {show_span(one.until_s - one.since_s)}"
-    sentence += "; it goes on from its last checkpoint"
-    staging.add_event("drain_forced", sentence, job_id, node=one.node)
-    if record.devices:
-        transitions.start_again(staging, world, state_dir, job_id)

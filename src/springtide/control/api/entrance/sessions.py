@@ -12,13 +12,16 @@ from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, TypeVar
 
-from springtide.control.api.guard import Limiter, Refused, hash_token, spend
+from springtide.control.api.entrance.guard import Limiter, spend
+from springtide.control.api.entrance.refusals import Refused
+from springtide.control.api.entrance.tokens import hash_token
 from springtide.control.api.job_data.user_turns import NotBegunError, UserThreads
 from springtide.control.scheduling.loop.calls import UNDONE
 from springtide.control.scheduling.loop.health import show_safely
 from springtide.control.storage.database.databases import is_unavailable, is_undone
+from springtide.control.storage.database.store_batches import Batch
 from springtide.control.storage.records import UserRecord
-from springtide.control.storage.store import Batch, Store
+from springtide.control.storage.store import Store
 
 T = TypeVar("T")
 FACT = "sessions"

@@ -13,7 +13,8 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from springtide.control.api.guard import write_error
+from springtide.control.api.entrance.refusals import write_error
+from springtide.control.api.job_data.daemon_threads import DaemonThreads
 from springtide.control.api.job_data.kernel_copies import offer_kernel_copies
 
 HEAD_S = (
@@ -26,6 +27,7 @@ LOOK_S = 0.1  # between two looks for connections that have become old
 MOST_LEAVING = 32  # that were turned away and are read on
 GONE = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 WRITE_S = 30.0  # that a client may let its answer lie
+COPIED_AT_ONCE = 16  # files
 TOO_SLOW = f"the head of the request did not come within {HEAD_S:g} s"
 TOO_MANY = "every connection to this server is in use; try again in a moment"
 NO_HTTP = "that is not an HTTP request"
@@ -133,10 +135,11 @@ class BoundedConnection(H11Protocol):
     """One connection, of at most as many as there are seats."""
 
     seats: Seats
+    copiers: DaemonThreads
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.app = offer_kernel_copies(self.app, self, WRITE_S)
+        self.app = offer_kernel_copies(self.app, self, self.copiers, WRITE_S)
         self.silent_since_s = self.loop.time()
         self.head_timer: asyncio.TimerHandle | None = None
         self.write_timer: asyncio.TimerHandle | None = None
@@ -232,4 +235,5 @@ class BoundedConnection(H11Protocol):
 
 def bound_connections(most: int, waiting: int) -> type[BoundedConnection]:
     """The connections of a server that reads at most so many, and lets at most so many others wait."""
-    return type("BoundedConnection", (BoundedConnection,), {"seats": Seats(most, waiting)})
+    shared = {"seats": Seats(most, waiting), "copiers": DaemonThreads(COPIED_AT_ONCE, "copies")}
+    return type("BoundedConnection", (BoundedConnection,), shared)

@@ -1,4 +1,4 @@
-"""A line between a lead and a host: JSON lines over TCP, with beats sent by a thread of their own.
+"""A connection between a lead and a host: JSON lines over TCP, with beats sent by a thread of their own.
 
 Beats say that the process lives, whatever its loop is busy with: a lead that hashes a large file is no lost lead. Each
 has a stamp, and the other side's last one with it: who gets one back knows that he was heard since. What was merely
@@ -19,13 +19,13 @@ from collections.abc import Callable
 
 from springtide.executors import boot_clock
 from springtide.executors.hosts.host_messages import Beat, ToHost, ToLead, write
-from springtide.executors.local.json_lines import JsonLines, Message
+from springtide.executors.local.connections import JsonConnection, Message
 
 #: What a stranger may send before it has proved that it is none.
 STRANGER_BYTES = 1 << 16
 #: Output of guests waits in their pipes while so much is still to be sent.
 CROWDED_BYTES = 4 << 20
-#: What the system may keep of what was sent, and of what came in: on a slow line a beat waits behind it.
+#: What the system may keep of what was sent, and of what came in: on a slow connection a beat waits behind it.
 SENT_BYTES, RECEIVED_BYTES = 256 << 10, 512 << 10
 #: How far beats are looked for among what nobody has read yet.
 AHEAD_BYTES = 1 << 20
@@ -33,14 +33,14 @@ AHEAD_BYTES = 1 << 20
 BEAT_BYTES = 200
 
 
-class BeatingLines(JsonLines):
+class BeatingConnection(JsonConnection):
     """Messages both ways; safe to write to from two threads."""
 
-    def __init__(self, line: socket.socket) -> None:
-        super().__init__(line, STRANGER_BYTES)
-        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_BYTES)
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED_BYTES)
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(sock, STRANGER_BYTES)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED_BYTES)
         self.lock = threading.Lock()
         self.heard_s = time.monotonic()
         #: The newest stamp of the other side.
@@ -50,7 +50,7 @@ class BeatingLines(JsonLines):
 
     def trust(self) -> None:
         """The peer has proved itself: its messages may be as long as ours."""
-        self.line_bytes = 64 << 20
+        self.message_bytes = 64 << 20
 
     def read(self) -> list[Message]:
         """The whole messages that have come in; any of them says that the peer is there."""
@@ -77,13 +77,13 @@ class BeatingLines(JsonLines):
     def look_ahead(self) -> None:
         """Hear the beats that nobody has read yet: whoever reads may be busy with something else for seconds."""
         with contextlib.suppress(OSError, ValueError):
-            (waiting,) = struct.unpack("i", fcntl.ioctl(self.line, termios.FIONREAD, bytes(4)))
+            (waiting,) = struct.unpack("i", fcntl.ioctl(self.socket, termios.FIONREAD, bytes(4)))
             if waiting and any([self.note(beat) for beat in find_beats(self.peek(waiting))]):
                 self.heard_s = time.monotonic()
 
     def peek(self, waiting: int) -> bytes:
         """What waits to be read, and stays there."""
-        return self.line.recv(min(waiting, AHEAD_BYTES), socket.MSG_PEEK)
+        return self.socket.recv(min(waiting, AHEAD_BYTES), socket.MSG_PEEK)
 
     def beat(self) -> None:
         """Say that we are here, and of the other side what we know; before all that waits and is not begun."""
@@ -131,32 +131,32 @@ def read_seconds(value: object) -> float | None:
 
 
 class BeatSender:
-    """Sends a beat on each of its lines, now and then, for as long as the lines are open, and hears those of others.
+    """Sends a beat on each of its connections, now and then, while they are open, and hears those of the other side.
 
-    `after` is called with each line that it has beaten on, in this thread.
+    `after` is called with each connection that it has beaten on, in this thread.
     """
 
-    def __init__(self, beat_s: float, after: Callable[[BeatingLines], None] = lambda lines: None) -> None:
+    def __init__(self, beat_s: float, after: Callable[[BeatingConnection], None] = lambda connection: None) -> None:
         self.beat_s = beat_s
         self.after = after
-        self.lines: weakref.WeakSet[BeatingLines] = weakref.WeakSet()
+        self.connections: weakref.WeakSet[BeatingConnection] = weakref.WeakSet()
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.run, name="beats", daemon=True)
         self.thread.start()
 
-    def add(self, lines: BeatingLines) -> None:
-        """Beat on this line too."""
-        self.lines = weakref.WeakSet([*(one for one in self.lines if one.open), lines])
+    def add(self, connection: BeatingConnection) -> None:
+        """Beat on this connection too."""
+        self.connections = weakref.WeakSet([*(one for one in self.connections if one.open), connection])
 
     def run(self) -> None:
         """Beat until told to end."""
         while not self.ended.wait(self.beat_s):
-            for lines in list(self.lines):
-                if lines.open:
+            for connection in list(self.connections):
+                if connection.open:
                     with contextlib.suppress(OSError):
-                        lines.look_ahead()
-                        lines.beat()
-                        self.after(lines)
+                        connection.look_ahead()
+                        connection.beat()
+                        self.after(connection)
 
     def close(self) -> None:
         """Beat no more."""

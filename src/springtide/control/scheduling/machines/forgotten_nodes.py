@@ -6,9 +6,9 @@ kept until that is taken back.
 
 from dataclasses import replace
 
-from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_world import PlatformWorld
-from springtide.control.scheduling.nodes import FACT, list_drains, put, write_drains
+from springtide.control.scheduling.machines.inventory import Inventory
+from springtide.control.scheduling.machines.node_drains import FACT, list_drains, put, write_drains
 from springtide.control.scheduling.sentences import name_node
 from springtide.control.storage.staging import Staging
 

@@ -8,30 +8,30 @@ from pathlib import Path
 
 import pytest
 
-from springtide.executors.local.json_lines import JsonLines, connect, listen, read_peer_pid
+from springtide.executors.local.connections import JsonConnection, connect, listen, read_peer_pid
 
-Ends = tuple[JsonLines, socket.socket]
+Ends = tuple[JsonConnection, socket.socket]
 
 
 @pytest.fixture
 def ends() -> Iterator[Ends]:
     """A line and its peer's socket."""
     ours, theirs = socket.socketpair()
-    lines = JsonLines(ours)
-    yield lines, theirs
-    lines.close()
+    connection = JsonConnection(ours)
+    yield connection, theirs
+    connection.close()
     theirs.close()
 
 
 def test_whole_messages_come_out_however_they_come_in(ends: Ends) -> None:
-    lines, peer = ends
+    connection, peer = ends
     peer.sendall(b'{"a": 1}\n{"b"')
-    assert lines.read() == [{"a": 1}]
+    assert connection.read() == [{"a": 1}]
     peer.sendall(b": 2}\n")
-    assert lines.read() == [{"b": 2}]
-    assert lines.read() == [] and lines.open
+    assert connection.read() == [{"b": 2}]
+    assert connection.read() == [] and connection.open
     peer.close()
-    assert lines.read() == [] and not lines.open
+    assert connection.read() == [] and not connection.open
 
 
 class SilentSocket:
@@ -48,36 +48,36 @@ class SilentSocket:
 
 
 def test_a_line_that_times_out_has_ended() -> None:
-    lines = JsonLines(SilentSocket())  # type: ignore[arg-type]
-    assert lines.read() == [] and not lines.open
+    connection = JsonConnection(SilentSocket())  # type: ignore[arg-type]
+    assert connection.read() == [] and not connection.open
 
 
 @pytest.mark.parametrize("nonsense", [b"\xff\xfe\n", b"[1, 2]\n", b"{broken\n"])
 def test_nonsense_ends_the_line(ends: Ends, nonsense: bytes) -> None:
-    lines, peer = ends
+    connection, peer = ends
     peer.sendall(nonsense)
-    assert lines.read() == [] and not lines.open
+    assert connection.read() == [] and not connection.open
 
 
 def test_a_peer_that_does_not_read_is_not_waited_for(ends: Ends) -> None:
-    lines, peer = ends
+    connection, peer = ends
     text = "x" * 1_000_000
-    lines.write({"text": text})
-    assert lines.outgoing
+    connection.write({"text": text})
+    assert connection.outgoing
     received = b""
     while not received.endswith(b"\n"):
         received += peer.recv(1 << 20)
-        lines.flush()
-    assert not lines.outgoing and len(received) > len(text)
+        connection.flush()
+    assert not connection.outgoing and len(received) > len(text)
 
 
 def test_one_turn_reads_only_so_much(ends: Ends) -> None:
-    lines, peer = ends
+    connection, peer = ends
     whole = b'{"n": 1}\n' * 1000
     peer.sendall(whole)
-    assert len(lines.read()) == 1000 and not lines.has_more
-    lines.incoming = b"x" * (65 << 20)
-    assert lines.read() == [] and not lines.open
+    assert len(connection.read()) == 1000 and not connection.has_more
+    connection.incoming = b"x" * (65 << 20)
+    assert connection.read() == [] and not connection.open
 
 
 def test_sockets_may_lie_deep_and_are_private(tmp_path: Path) -> None:

@@ -16,33 +16,35 @@ import pytest
 
 from springtide.errors import ExecutorError
 from springtide.executors import boot_clock
-from springtide.executors.hosts.beating_lines import BeatingLines, BeatSender, find_beats
+from springtide.executors.hosts.beating_connections import BeatingConnection, BeatSender, find_beats
 from springtide.executors.hosts.host_agent import HostAgent
 from springtide.executors.hosts.host_messages import Leaving, Printed, read_order
 from springtide.executors.local.processes.fences import FENCE, Fence, open_watch
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[BeatingLines, BeatingLines]]:
+def ends() -> Iterator[tuple[BeatingConnection, BeatingConnection]]:
     """The two ends of a line."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         near = socket.create_connection(listener.getsockname())
         far, _ = listener.accept()
-    host, lead = BeatingLines(near), BeatingLines(far)
+    host, lead = BeatingConnection(near), BeatingConnection(far)
     yield host, lead
     host.close()
     lead.close()
 
 
-def hear(lines: BeatingLines) -> None:
+def hear(connection: BeatingConnection) -> None:
     """Wait for what was sent, and read it."""
-    lines.line.setblocking(True)
-    lines.line.recv(1, socket.MSG_PEEK)
-    lines.line.setblocking(False)
-    lines.read()
+    connection.socket.setblocking(True)
+    connection.socket.recv(1, socket.MSG_PEEK)
+    connection.socket.setblocking(False)
+    connection.read()
 
 
-def test_a_beat_that_has_waited_in_the_network_proves_nothing(ends: tuple[BeatingLines, BeatingLines]) -> None:
+def test_a_beat_that_has_waited_in_the_network_proves_nothing(
+    ends: tuple[BeatingConnection, BeatingConnection],
+) -> None:
     host, lead = ends
     joined_s = host.sure_s
     lead.beat()
@@ -60,13 +62,13 @@ def test_a_beat_that_has_waited_in_the_network_proves_nothing(ends: tuple[Beatin
 
 
 def test_beats_are_heard_while_what_was_said_before_them_waits_to_be_read(
-    ends: tuple[BeatingLines, BeatingLines],
+    ends: tuple[BeatingConnection, BeatingConnection],
 ) -> None:
     host, lead = ends
     senders = [BeatSender(0.02), BeatSender(0.02)]
-    for sender, lines in zip(senders, ends, strict=True):
-        lines.send(Leaving("leaving", 1.0, "x" * 5000))
-        sender.add(lines)
+    for sender, connection in zip(senders, ends, strict=True):
+        connection.send(Leaving("leaving", 1.0, "x" * 5000))
+        sender.add(connection)
     since_s, heard_s = boot_clock.read_s(), lead.heard_s
     until_s = time.monotonic() + 30.0
     while (host.sure_s < since_s or lead.heard_s == heard_s) and time.monotonic() < until_s:
@@ -77,7 +79,7 @@ def test_beats_are_heard_while_what_was_said_before_them_waits_to_be_read(
     assert host.read()[0]["say"] == "leaving", "what was looked at stays there"
 
 
-def test_a_beat_without_a_stamp_proves_nothing(ends: tuple[BeatingLines, BeatingLines]) -> None:
+def test_a_beat_without_a_stamp_proves_nothing(ends: tuple[BeatingConnection, BeatingConnection]) -> None:
     host, lead = ends
     joined_s = host.sure_s
     lead.write({"say": "beat"})
@@ -96,7 +98,7 @@ def carry(source: socket.socket, target: socket.socket, bytes_per_s: float) -> N
 
 
 @pytest.fixture
-def slow_ends() -> Iterator[tuple[BeatingLines, BeatingLines]]:
+def slow_ends() -> Iterator[tuple[BeatingConnection, BeatingConnection]]:
     """The two ends of a line of 500 kB/s."""
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_server(("127.0.0.1", 0)) as middle:
         middle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
@@ -106,21 +108,21 @@ def slow_ends() -> Iterator[tuple[BeatingLines, BeatingLines]]:
         far, _ = listener.accept()
     for source, target, bytes_per_s in ((inner, outer, 500e3), (outer, inner, 500e6)):
         threading.Thread(target=carry, args=(source, target, bytes_per_s), daemon=True).start()
-    host, lead = BeatingLines(near), BeatingLines(far)
-    for lines in (host, lead):
-        lines.trust()
+    host, lead = BeatingConnection(near), BeatingConnection(far)
+    for connection in (host, lead):
+        connection.trust()
     yield host, lead
     for end in (host, lead, inner, outer):
         end.close()
 
 
 def test_a_host_whose_guests_print_more_than_its_line_takes_stays_sure_of_its_lead(
-    slow_ends: tuple[BeatingLines, BeatingLines],
+    slow_ends: tuple[BeatingConnection, BeatingConnection],
 ) -> None:
     host, lead = slow_ends
     senders = [BeatSender(0.1), BeatSender(0.1)]
-    for sender, lines in zip(senders, slow_ends, strict=True):
-        sender.add(lines)
+    for sender, connection in zip(senders, slow_ends, strict=True):
+        sender.add(connection)
     printed = Printed("printed", "start", "worker", "x" * 60_000)
     until_s = time.monotonic() + 5.0
     while time.monotonic() < until_s:
@@ -146,24 +148,36 @@ def test_a_lease_that_is_not_renewed_is_over(tmp_path: Path) -> None:
     fence = Fence(tmp_path / "lease", 4.0)
     watch = open_watch(fence.variables)
     assert watch is not None and not watch.is_over
-    fence.renew(boot_clock.read_s() - 4.0)
+    fence.renew(None, boot_clock.read_s() - 4.0)
     assert watch.is_over
-    fence.renew(boot_clock.read_s())
+    fence.renew(None, boot_clock.read_s())
     assert not watch.is_over
     assert open_watch({}) is None
 
 
-def test_a_line_that_has_ended_takes_nothing_back_of_the_lease_of_the_next_one(
-    tmp_path: Path, ends: tuple[BeatingLines, BeatingLines]
-) -> None:
-    old, new = ends
-    old.sure_s = boot_clock.read_s() - 10.0
+def test_a_connection_that_ends_while_it_renews_takes_nothing_back_of_the_lease_of_the_next_one(tmp_path: Path) -> None:
     fence = Fence(tmp_path / "lease", 4.0)
     watch = open_watch(fence.variables)
-    agent: Any = SimpleNamespace(lines=new, fence=fence)
-    HostAgent.renew_fence(agent, new)
+    agent: Any = SimpleNamespace(fence=fence)
+    new: Any = SimpleNamespace(sure_s=boot_clock.read_s())
+
+    class EndingConnection:
+        """A connection in whose place another one comes just when the thread that beats asks it."""
+
+        @property
+        def sure_s(self) -> float:
+            fence.take(new, new.sure_s)
+            return float(boot_clock.read_s() - 10.0)
+
+    old: Any = EndingConnection()
+    fence.take(old, boot_clock.read_s())
     HostAgent.renew_fence(agent, old)
     assert watch is not None and not watch.is_over
+    HostAgent.renew_fence(agent, old)
+    assert not watch.is_over, "nor afterwards"
+    new.sure_s = boot_clock.read_s() - 4.0
+    HostAgent.renew_fence(agent, new)
+    assert watch.is_over, "the connection that holds it says so"
 
 
 def test_a_lease_can_be_read_by_others_whatever_the_umask(tmp_path: Path) -> None:

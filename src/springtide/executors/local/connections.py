@@ -18,11 +18,11 @@ from typing import Any
 Message = dict[str, Any]
 
 PATH_LIMIT = 100
-#: A peer that reads nothing while this much waits for it has lost its line.
+#: A peer that reads nothing while this much waits for it is hung up on.
 BACKLOG_LIMIT = 64 << 20
 #: What one call reads at most, so that a peer that never stops talking does not hold up the rest.
 TURN_BYTES = 1 << 20
-#: Between attempts to get into a full queue of lines.
+#: Between attempts to get into a full queue of connections.
 FULL_S = 0.02
 
 
@@ -60,16 +60,18 @@ class EventLoop:
         self.selector.close()
 
 
-class JsonLines:
+class JsonConnection:
     """Messages both ways over one socket; `open` becomes False at the stream's end."""
 
-    def __init__(self, line: socket.socket, line_bytes: int = BACKLOG_LIMIT) -> None:
-        line.setblocking(False)
-        self.line = line
+    def __init__(self, sock: socket.socket, message_bytes: int = BACKLOG_LIMIT) -> None:
+        sock.setblocking(False)
+        self.socket = sock
         #: How long one message may be.
-        self.line_bytes = line_bytes
+        self.message_bytes = message_bytes
         self.open = True
-        #: What the peer said that is no message, upon which its line was ended.
+        #: Whether the peer has ended its side, as its system does for it when it ends; connections also just break.
+        self.has_hung_up = False
+        #: What the peer said that is no message, upon which its connection was ended.
         self.nonsense = ""
         #: Whether the last read left something behind.
         self.has_more = False
@@ -78,15 +80,15 @@ class JsonLines:
 
     def fileno(self) -> int:
         """For selectors."""
-        return self.line.fileno()
+        return self.socket.fileno()
 
     def read(self) -> list[Message]:
-        """The whole messages that have come in; what is not a JSON object ends the line."""
+        """The whole messages that have come in; what is not a JSON object ends the connection."""
         data = self.receive()
         *whole, self.incoming = (self.incoming + data).split(b"\n")
-        if len(self.incoming) > self.line_bytes:
+        if len(self.incoming) > self.message_bytes:
             self.incoming = b""
-            self.refuse(f"a line of more than {self.line_bytes} bytes")
+            self.refuse(f"a message of more than {self.message_bytes} bytes")
         return [message for text in whole if (message := self.parse(text)) is not None]
 
     def receive(self) -> bytes:
@@ -96,12 +98,13 @@ class JsonLines:
         with contextlib.suppress(BlockingIOError):
             while self.open and len(chunks) << 16 < TURN_BYTES:
                 try:
-                    chunk = self.line.recv(1 << 16)
+                    chunk = self.socket.recv(1 << 16)
                 except BlockingIOError:
                     raise
                 except OSError:  # reset, timed out, no way there any more
-                    chunk = b""
-                self.open = bool(chunk)
+                    self.open = False
+                    break
+                self.open, self.has_hung_up = bool(chunk), not chunk
                 chunks.append(chunk)
             self.has_more = self.open
         return b"".join(chunks)
@@ -111,14 +114,14 @@ class JsonLines:
         if self.nonsense:
             return None
         with contextlib.suppress(ValueError, RecursionError):
-            message = json.loads(text) if len(text) <= self.line_bytes else None
+            message = json.loads(text) if len(text) <= self.message_bytes else None
             if isinstance(message, dict):
                 return message
         self.refuse(f"{text[:80].decode(errors='backslashreplace')!r}, which is no JSON object of a message's size")
         return None
 
     def refuse(self, nonsense: str) -> None:
-        """End the line of a peer that does not speak as it should."""
+        """End the connection of a peer that does not speak as it should."""
         self.nonsense = self.nonsense or nonsense
         self.open = False
 
@@ -136,15 +139,15 @@ class JsonLines:
         """Send what is kept; a peer that has gone is noticed when reading."""
         with contextlib.suppress(OSError):
             while self.outgoing:
-                sent = self.line.send(self.outgoing)
+                sent = self.socket.send(self.outgoing)
                 self.outgoing = self.outgoing[sent:]
         if len(self.outgoing) > BACKLOG_LIMIT:
             self.open = False
 
     def close(self) -> None:
-        """Give up the line."""
+        """Hang up."""
         self.open = False
-        self.line.close()
+        self.socket.close()
 
 
 @contextlib.contextmanager
@@ -176,36 +179,36 @@ def listen(path: Path) -> socket.socket:
 
 
 def connect(path: Path, patience_s: float | None = None) -> socket.socket:
-    """A socket connected to a path; OSError if nobody listens there, TimeoutError if who does takes no more lines."""
-    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    line.settimeout(patience_s)
+    """A socket connected to a path; OSError if nobody listens there, TimeoutError if who does takes no more."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.settimeout(patience_s)
     until_s = inf if patience_s is None else time.monotonic() + patience_s
     try:
         with shorten(path) as name:
-            while not try_connect(line, name):
+            while not try_connect(sock, name):
                 if time.monotonic() > until_s:
-                    raise TimeoutError("its queue of lines is full")
+                    raise TimeoutError("its queue of connections is full")
                 time.sleep(FULL_S)
     except OSError:
-        line.close()
+        sock.close()
         raise
-    return line
+    return sock
 
 
-def try_connect(line: socket.socket, name: str) -> bool:
+def try_connect(sock: socket.socket, name: str) -> bool:
     """Connect a socket; False if the other's queue is full, for which the kernel does not wait on a timed socket."""
     try:
-        line.connect(name)
+        sock.connect(name)
     except BlockingIOError:
         return False
     return True
 
 
-def read_peer_pid(line: socket.socket) -> int | None:
+def read_peer_pid(sock: socket.socket) -> int | None:
     """The process at the other end, where the system tells."""
     if hasattr(socket, "SO_PEERCRED"):
-        raw = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         return int.from_bytes(raw[:4], "little")
     with contextlib.suppress(OSError):
-        return line.getsockopt(0, 2)  # SOL_LOCAL, LOCAL_PEERPID of macOS
+        return sock.getsockopt(0, 2)  # SOL_LOCAL, LOCAL_PEERPID of macOS
     return None

@@ -1,7 +1,12 @@
 """What a lead does with strangers: nothing they say joins or holds it up; and routes by which hosts are reached."""
 
+import contextlib
+import errno
 import json
+import os
 import socket
+import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,14 +16,16 @@ from typing import Any
 import pytest
 from tests.executors.hosts.loopback_cluster import LoopbackCluster, wait_until
 
-from springtide.executors.hosts.beating_lines import BeatingLines
+from springtide.executors.hosts.beating_connections import BeatingConnection
 from springtide.executors.hosts.host_agent import choose_network
-from springtide.executors.hosts.host_hub import END_S, FORGET_S, MOST_REFUSED, HostHub, HostLine, read_roll
+from springtide.executors.hosts.host_hub import FORGET_S, MOST_REFUSED, Caller, HostHub
 from springtide.executors.hosts.host_messages import DeviceOffer, Ready, Rejection, prove, read_report
-from springtide.executors.hosts.lead_address import HOSTS, read_lead
+from springtide.executors.hosts.host_roll import ROLL, read_roll
+from springtide.executors.hosts.lead_address import HOSTS, LeadAddress, read_lead
+from springtide.executors.hosts.lead_dialer import dial
 from springtide.executors.hosts.network_routes import Route, find_route_to
+from springtide.executors.local.connections import EventLoop
 from springtide.executors.local.jobs.places import LocalPlace
-from springtide.executors.local.json_lines import EventLoop
 from springtide.executors.protocol import Event, MachineLoaded, NodeForgotten, NodeJoined
 
 
@@ -105,13 +112,15 @@ def test_a_lead_without_room_for_a_log_loses_no_host(tmp_path: Path, capsys: pyt
     hub.close()
 
 
-def join(hub: HostHub, *types: str, host: str = "h1") -> HostLine:
+def join(hub: HostHub, *types: str, host: str = "h1") -> Caller:
     """Have a host join with a device of each type."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        held = HostLine(BeatingLines(socket.create_connection(listener.getsockname())), "n", time.monotonic(), host)
-    hub.lines.append(held)
-    hub.join(held, Ready("ready", "127.0.0.1", tuple(DeviceOffer(f"{one}:0", one) for one in types)))
-    return held
+        caller = Caller(
+            BeatingConnection(socket.create_connection(listener.getsockname())), "n", time.monotonic(), host
+        )
+    hub.callers.append(caller)
+    hub.join(caller, Ready("ready", "127.0.0.1", tuple(DeviceOffer(f"{one}:0", one) for one in types)))
+    return caller
 
 
 @pytest.mark.parametrize(
@@ -148,10 +157,10 @@ def make_hub(folder: Path, hear: Callable[[Event], None] = lambda event: None) -
 def test_a_new_lead_starts_nothing_while_a_host_that_has_not_come_back_may_run_it(tmp_path: Path, lost: str) -> None:
     """The lead dies and h1 is cut off: whatever runs there ends itself within seconds, and until then is a copy."""
     before = make_hub(tmp_path)
-    held = join(before, "cpu", host="h1")
+    caller = join(before, "cpu", host="h1")
     join(before, "cpu", host="h2")
     if lost == "just before the lead":
-        before.end(held, "it fell silent", time.monotonic() + before.times.clear_s)
+        before.end(caller, "it fell silent")
     before.close()
     after = make_hub(tmp_path)
     join(after, "cpu", host="h2")
@@ -159,6 +168,109 @@ def test_a_new_lead_starts_nothing_while_a_host_that_has_not_come_back_may_run_i
     after.called_s -= after.times.clear_s
     assert after.can_reach(["h2/cpu:0"]), "by now all that was on h1 has ended"
     after.close()
+
+
+def list_roll(folder: Path) -> set[str]:
+    """The hosts on the roll of a home."""
+    return {one.name for one in read_roll(folder) or ()}
+
+
+def test_a_lead_that_dies_soon_leaves_the_roll_of_the_one_before_it(tmp_path: Path) -> None:
+    """Within ten seconds three leads: the second one wrote the roll anew, and h1 was not on it yet."""
+    before = make_hub(tmp_path)
+    for host in ("h1", "h2"):
+        join(before, "cpu", host=host)
+    before.close()
+    second = make_hub(tmp_path)
+    join(second, "cpu", host="h2")
+    second.close()
+    assert list_roll(tmp_path) == {"h1", "h2"}
+    third = make_hub(tmp_path)
+    join(third, "cpu", host="h2")
+    assert not third.can_reach(["h2/cpu:0"]), "the job may still run on h1"
+    third.called_s -= third.times.meet_s
+    third.tick(time.monotonic())
+    assert list_roll(tmp_path) == {"h2"} and third.can_reach(["h2/cpu:0"])
+    third.close()
+
+
+def test_nothing_is_started_on_a_host_that_the_next_lead_would_not_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its disk is full while the roll is written; were the lead lost, the next would start the job beside the first."""
+    hub = make_hub(tmp_path)
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", fail_without_room)
+        caller = join(hub, "cpu")
+        assert not hub.can_reach(["h1/cpu:0"])
+    caller.connection.heard_s = hub.roll.due_s
+    hub.tick(hub.roll.due_s)
+    assert list_roll(tmp_path) == {"h1"} and hub.can_reach(["h1/cpu:0"])
+    hub.close()
+
+
+def fail_without_room(handle: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_lead_that_cannot_read_the_roll_waits_as_if_all_were_missing(tmp_path: Path) -> None:
+    (tmp_path / ROLL).write_bytes(b"[{")
+    hub = make_hub(tmp_path)
+    join(hub, "cpu")
+    assert not hub.can_reach(["h1/cpu:0"]), "the job may still run on whatever host was on it"
+    hub.called_s -= hub.times.clear_s
+    assert hub.can_reach(["h1/cpu:0"])
+    hub.close()
+
+
+@pytest.mark.parametrize("end", ["it hangs up", "its connection is reset", "it says what cannot be"])
+def test_only_a_host_that_has_hung_up_has_ended_its_guests(tmp_path: Path, end: str) -> None:
+    """A firewall resets a line towards the lead only: the host knows nothing of it, and its guests train on."""
+    hub = make_hub(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        caller = Caller(
+            BeatingConnection(socket.create_connection(listener.getsockname())), "n", time.monotonic(), "h1"
+        )
+        host, _ = listener.accept()
+    hub.callers.append(caller)
+    hub.join(caller, Ready("ready", "127.0.0.1", (DeviceOffer("cpu:0", "cpu"),)))
+    if end == "its connection is reset":
+        host.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    elif end == "it says what cannot be":
+        host.sendall(b"[]\n")
+    else:
+        host.shutdown(socket.SHUT_WR)
+    if end != "it says what cannot be":
+        host.close()
+    while caller.connection.open:
+        hub.read(caller)
+    known = hub.hosts["h1"]
+    assert known.caller is None
+    sure_s = caller.connection.heard_s + hub.times.clear_s
+    assert known.cleared_s < sure_s if end == "it hangs up" else known.cleared_s == sure_s
+    host.close()
+    hub.close()
+
+
+def test_whoever_answers_a_byte_at_a_time_is_not_waited_for(tmp_path: Path) -> None:
+    """Each byte came in time, so a host waited for hours, and a server with it."""
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def drip() -> None:
+            line, _ = listener.accept()
+            with line, contextlib.suppress(OSError):
+                while not over.wait(0.05):
+                    line.sendall(b" ")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        try:
+            with pytest.raises(TimeoutError):
+                dial(LeadAddress("127.0.0.1", listener.getsockname()[1], "t"), "h1", 0.5)
+        finally:
+            over.set()
+            thread.join()
 
 
 def test_a_new_lead_to_which_all_hosts_have_come_back_starts_at_once(tmp_path: Path) -> None:
@@ -178,9 +290,9 @@ def test_hosts_that_were_lost_long_ago_are_forgotten_unless_a_job_waits_for_them
     told: list[Event] = []
     hub = make_hub(tmp_path, told.append)
     lost = [join(hub, "cpu", host=host) for host in ("h1", "h2")]
-    for held in lost:
-        hub.end(held, "its line ended")
-    later_s = time.monotonic() + FORGET_S + END_S
+    for caller in lost:
+        hub.end(caller, "its connection ended")
+    later_s = time.monotonic() + FORGET_S + hub.times.clear_s
     hub.forget_lost((), later_s)
     assert set(hub.hosts) == {"h1", "h2"}, "nobody else is here"
     join(hub, "cpu", host="h3")
@@ -190,7 +302,7 @@ def test_hosts_that_were_lost_long_ago_are_forgotten_unless_a_job_waits_for_them
     assert set(hub.hosts) == {"h2", "h3"} and set(hub.devices) == {"h2/cpu:0", "h3/cpu:0"}
     assert [one.node for one in told if isinstance(one, NodeForgotten)] == ["h1"]
     for number in range(2 * MOST_REFUSED):
-        stranger: Any = SimpleNamespace(host=f"pod-{number}", lines=SimpleNamespace(send=lambda message: None))
+        stranger: Any = SimpleNamespace(host=f"pod-{number}", connection=SimpleNamespace(send=lambda message: None))
         hub.refuse(stranger, "another version")
     assert len(hub.refused) == MOST_REFUSED
     hub.close()
@@ -199,13 +311,15 @@ def test_hosts_that_were_lost_long_ago_are_forgotten_unless_a_job_waits_for_them
 def test_a_host_that_was_lost_long_ago_is_not_expected_by_the_next_lead(tmp_path: Path) -> None:
     """It was on the roll, because its guests might still be there; the next lead started nothing and told its loss."""
     hub = make_hub(tmp_path)
-    hub.end(join(hub, "cpu", host="gone"), "its pod was scaled down")
+    gone = join(hub, "cpu", host="gone")
+    gone.connection.has_hung_up = True
+    hub.end(gone, "its pod was scaled down")
     stays = join(hub, "cpu", host="stays")
-    assert {one.name for one in read_roll(tmp_path)} == {"gone", "stays"}, "its guests may still be there"
+    assert list_roll(tmp_path) == {"gone", "stays"}, "its guests may still be there"
     wait_until(lambda: time.monotonic() > hub.hosts["gone"].cleared_s, lambda: "it is not yet cleared")
-    stays.lines.heard_s = time.monotonic()
+    stays.connection.heard_s = time.monotonic()
     hub.tick(time.monotonic())
-    assert {one.name for one in read_roll(tmp_path)} == {"stays"}
+    assert list_roll(tmp_path) == {"stays"}
     hub.close()
     later = make_hub(tmp_path)
     assert later.missing == {"stays"} and [node.name for node in later.list_nodes()] == ["stays"]

@@ -1,41 +1,33 @@
 """The guard before every route: host, origin, token, rate, kind, size and haste of the body. A plain ASGI wrapper.
 
-Everything but a few open paths needs a token, on loopback too: a web page in a browser can reach this port as well. A
-token is 256 random bits, so its plain SHA-256 is safe at rest. Comparison takes the same time wherever it fails.
+Everything but a few open paths needs a token, on loopback too: a web page in a browser can reach this port as well.
 """
 
 import asyncio
-import getpass
-import hashlib
-import hmac
-import json
-import logging
-import os
-import pwd
-import secrets
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from math import ceil, inf
-from typing import Any
+from math import inf
 from urllib.parse import quote, urlsplit
 
-from springtide.control.scheduling.loop.calls import UNDONE
-from springtide.control.scheduling.loop.health import show_safely
-from springtide.control.storage.database.databases import is_unavailable
+from springtide.control.api.entrance.refusals import (
+    FAILED,
+    App,
+    Message,
+    Receive,
+    Refused,
+    Scope,
+    Send,
+    answer,
+    send_whole,
+    tell_failure,
+)
+from springtide.control.api.entrance.tokens import find_user
 from springtide.control.storage.leadership import LEASE_S, Leadership
 from springtide.control.storage.records import UserRecord
-from springtide.control.storage.state_dir import StateDir, write_private
 from springtide.control.storage.store import Store
-from springtide.errors import InputError, StateError
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
@@ -51,65 +43,6 @@ FORM_KINDS = frozenset({"application/x-www-form-urlencoded"})
 PAUSE_S = 10.0  # between two pieces of a body
 BODY_S = 30.0  # for a body, and
 SLOWEST_BYTES_PER_S = 50_000.0  # so much more for a long one
-SHORTEST_TOKEN = 20
-FAILED = 500
-logger = logging.getLogger("springtide.control")
-
-
-def make_token() -> str:
-    """A new token."""
-    return secrets.token_urlsafe(32)
-
-
-def hash_token(token: str) -> str:
-    """What is stored of a token."""
-    return hashlib.sha256(token.encode()).hexdigest()
-
-
-def find_user(store: Store, token: str) -> UserRecord | None:
-    """The user a token belongs to; an empty one belongs to nobody, whatever is stored."""
-    if not token:
-        return None
-    wanted = hash_token(token)
-    found = None
-    for user in store.users():
-        if hmac.compare_digest(user.token_hash, wanted):
-            found = user
-    return found
-
-
-def ensure_owner(store: Store, state_dir: StateDir) -> UserRecord:
-    """The owner of the state directory as an admin, with a token in a file that only they can read."""
-    if not state_dir.token.exists() or not state_dir.token.read_text().strip():
-        write_private(state_dir.token, make_token() + "\n")  # an empty one would let everybody in
-    state_dir.token.chmod(0o600)
-    token = state_dir.token.read_text().strip()
-    if len(token) < SHORTEST_TOKEN:
-        raise StateError(
-            f"the token in {state_dir.token} has {len(token)} characters, fewer than {SHORTEST_TOKEN}: it could be "
-            "guessed; remove the file, and the server writes a new one"
-        )
-    return find_user(store, token) or store.put_user(UserRecord(find_login(), hash_token(token), admin=True))
-
-
-def check_run_as(name: str | None) -> None:
-    """Refuse a system user that jobs cannot run as: there is none of that name, or this server is not root."""
-    if name is None:
-        return
-    if os.geteuid() != 0:
-        raise InputError(f"run_as {name!r} needs a server that runs as root; start it as root, or leave run_as out")
-    try:
-        pwd.getpwnam(name)
-    except (KeyError, ValueError):
-        raise InputError(f"run_as {name!r} is no user of this system; add it, or name another") from None
-
-
-def find_login() -> str:
-    """The name of the user who runs this process."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "owner"
 
 
 def split_host(text: str) -> str:
@@ -173,32 +106,6 @@ def spend(limiter: Limiter, what: str, user: UserRecord) -> None:
         rate, burst = limiter.rate_per_s, limiter.burst
         sentence = f"more than {rate:g} {what} per second ({burst} at once); try again in {wait_s:.1f} s"
         raise Refused(429, "rate_limited", sentence, wait_s)
-
-
-class Refused(Exception):
-    """A request that does not pass: status, reason code, sentence, and when to try again.
-
-    A reader of pages is sent to another place instead.
-    """
-
-    def __init__(
-        self, status: int, reason: str, sentence: str, wait_s: float = 0.0, place: str = "", is_part: bool = False
-    ) -> None:
-        super().__init__(sentence)
-        self.place = place
-        self.is_part = is_part
-        self.status = status
-        self.reason = reason
-        self.sentence = sentence
-        self.wait_s = wait_s
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """What stands beside the sentence."""
-        headers = {"www-authenticate": "Bearer"} if self.status == 401 else {}
-        headers |= {"retry-after": str(ceil(self.wait_s))} if self.wait_s else {}
-        # what is left of a body that is not wanted would be taken for the next request
-        return headers | ({"connection": "close"} if self.status in (408, 413) else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,39 +335,3 @@ async def read_body(receive: Receive) -> Receive:
         return whole.pop() if whole else {"type": "http.disconnect"}
 
     return replay
-
-
-def tell_failure(error: Exception) -> Refused:
-    """The answer where something of ours went wrong; what it was is in the log, under the number that is told."""
-    if is_unavailable(error):  # before anything of the request was done
-        return Refused(503, "unavailable", f"{show_safely(error)}; {UNDONE}", wait_s=1.0)
-    number = secrets.token_hex(4)
-    logger.error("a request failed; its number is %s", number, exc_info=error)
-    sentence = f"something went wrong in the server, not in your request; its log has more under {number}"
-    return Refused(FAILED, "internal", sentence)
-
-
-async def answer(send: Send, refused: Refused) -> None:
-    """Send a refusal as an error document, or who reads pages to the place where they may go on."""
-    if refused.place:
-        # A redirection of a part would be followed by the browser, and put a whole page into the middle of this one.
-        status, header = (refused.status, b"hx-redirect") if refused.is_part else (303, b"location")
-        place = [(header, refused.place.encode()), (b"content-length", b"0")]
-        await send({"type": "http.response.start", "status": status, "headers": place})
-        await send({"type": "http.response.body", "body": b""})
-        return
-    body = json.dumps(write_error(refused.reason, refused.sentence)).encode()
-    await send_whole(send, refused.status, {"content-type": "application/json", **refused.headers}, body)
-
-
-async def send_whole(send: Send, status: int, headers: Mapping[str, str], body: bytes) -> None:
-    """Send an answer that is there as a whole."""
-    raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    raw.append((b"content-length", str(len(body)).encode()))
-    await send({"type": "http.response.start", "status": status, "headers": raw})
-    await send({"type": "http.response.body", "body": body})
-
-
-def write_error(reason: str, sentence: str) -> dict[str, Any]:
-    """The document of an error."""
-    return {"schema": 1, "error": {"reason": reason, "sentence": sentence}}

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_world import PlatformWorld
+from springtide.control.scheduling.machines.inventory import Inventory
 from springtide.control.scheduling.sentences import tell_load
 from springtide.control.scheduling.speeds import MEASURED_MARGIN
 from springtide.control.storage.staging import Staging
