@@ -9,6 +9,7 @@ import json
 import os
 import re
 import stat
+import time
 from pathlib import Path
 
 from springtide.core.checkpoint_names import parse_name
@@ -17,6 +18,8 @@ from springtide.executors.local.as_user import do_as
 WEIGHTS = "model.safetensors"
 MOST_MANIFEST_BYTES = 1 << 20
 MOST_TOLD_BYTES = 1 << 50
+#: After a folder has not answered, how long it is left alone: twice as long each time.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 640.0
 SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -27,6 +30,8 @@ class CheckpointFolder:
         self.folder = folder
         self.user = user
         self.seen = -1
+        #: Where it has not answered: when it is asked next, and how long after that if it is in vain.
+        self.asked_s, self.pause_s = 0.0, FIRST_PAUSE_S
 
     def find_newest(self) -> Path | None:
         """The newest whole checkpoint: their names tell, and the manifest is written last. No folder holds none."""
@@ -52,12 +57,20 @@ class CheckpointFolder:
     def look(self) -> list[int]:
         """What `read_newest` finds, as the job's user.
 
-        OSError if the folder cannot be read; TimeoutError, which is one, if it does not answer.
+        OSError if the folder cannot be read; TimeoutError, which is one, if it does not answer. Who asks waits for it
+        while others wait for him, so one that did not answer is left alone for a while.
         """
+        if time.monotonic() < self.asked_s:
+            raise TimeoutError(0, "it did not answer a moment ago")
         try:
             step, size = do_as(self.user, self.read_newest)
         except KeyError:
             raise OSError(0, f"there is no user {self.user}") from None
+        except TimeoutError:
+            self.asked_s = time.monotonic() + self.pause_s
+            self.pause_s = min(2 * self.pause_s, LONGEST_PAUSE_S)
+            raise
+        self.pause_s = FIRST_PAUSE_S
         return [step, size]
 
     def find_step(self) -> int:

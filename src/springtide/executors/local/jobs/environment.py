@@ -8,6 +8,7 @@ import errno
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from springtide.errors import JobError
@@ -190,7 +191,7 @@ def make_folders(spec: JobSpec) -> None:
     checkpoints, output, logs = Path(spec.checkpoint.dir), Path(spec.output_dir), Path(spec.log_dir)
     if spec.run_as is None:
         for folder in (checkpoints, output, logs):
-            make_folder(folder)
+            do_as(None, partial(make_folder, folder))  # it may lie on a disk that hangs
         return
     user, home = find_user(spec.run_as), Path(spec.home_dir or logs.parent)
     make_kept(logs, home)
