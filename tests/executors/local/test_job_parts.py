@@ -8,7 +8,6 @@ import resource
 import signal
 import threading
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -332,7 +331,7 @@ def test_a_folder_on_a_disk_that_hangs_holds_nobody_up(tmp_path: Path, monkeypat
         return []
 
     monkeypatch.setattr(os, "listdir", listdir)
-    monkeypatch.setattr(checkpoint_folder, "do_as", partial(do_as, patience_s=0.1))
+    monkeypatch.setattr(checkpoint_folder, "LOOK_S", 0.1)
     folder = CheckpointFolder(tmp_path)
     assert [folder.find_new() for _ in range(20)] == [None] * 20 and len(asked) == 1
     over.set()
