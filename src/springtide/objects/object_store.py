@@ -26,8 +26,8 @@ SMALL_BYTES = 32 << 20  # of an object that is read at once: a job may have put 
 class StorePatience:
     """How long a store may take: to be connected, between two pieces of an answer, and how often it is asked again.
 
-    `rounds` is how often s3fs begins all this anew, as after half an answer; by itself it does so five times, which made
-    a store that answers nothing take a quarter of an hour to be told. Longer patience is the business of whoever writes.
+    `rounds` is how often s3fs begins all this anew, as after half an answer. By itself it does so five times: until a
+    store that answers nothing was told, a quarter of an hour passed. Longer patience is the business of whoever writes.
     """
 
     connect_s: float = 10.0
