@@ -22,9 +22,9 @@ from springtide.core.limits import MOST_INTEGER, MOST_STEPS
 from springtide.errors import ExecutorError
 from springtide.executors import wire
 from springtide.executors.hosts.host_messages import read_report
-from springtide.executors.local.connections import connect
 from springtide.executors.local.jobs.worker_messages import read_message
 from springtide.executors.local.journal import Journal
+from springtide.executors.local.json_connections import connect
 from springtide.executors.local.paths import JOURNAL, SOCKET
 from springtide.executors.protocol import (
     CheckpointPolicy,

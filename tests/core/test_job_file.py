@@ -285,3 +285,11 @@ def test_values_of_env_are_kept_as_they_are_written() -> None:
 def test_a_key_of_any_kind_is_refused_in_a_sentence(key: str) -> None:
     with pytest.raises(JobError, match="unknown key"):
         check_job({"run": "python train.py", key: 1}, "job.yaml")
+
+
+def test_a_changed_copy_says_what_it_says() -> None:
+    job = check_job({"run": "python a.py", "steps": 5}, "test")
+    assert (job.words, job.document) == (("python", "a.py"), {"run": "python a.py", "steps": 5})
+    other = job.model_copy(update={"run": "python b.py", "steps": 7})
+    assert (other.words, other.document) == (("python", "b.py"), {"run": "python b.py", "steps": 7})
+    assert job.document["steps"] == 5

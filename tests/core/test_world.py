@@ -1,5 +1,8 @@
 """The book-keeping of pauses: a change begins a new one, and never shortens a start-up."""
 
+from dataclasses import replace
+
+from springtide.control.scheduling.live_world import LiveWorld
 from springtide.core.curves import Curve
 from springtide.core.decisions import Decision
 from springtide.core.devices import Cluster, Devices, NodeGroup, NodeSlice
@@ -43,3 +46,29 @@ def test_a_job_that_lost_its_devices_starts_anew() -> None:
     give(world, 0b11, 0.0)
     give(world, 0, 2.0)
     assert give(world, 0b01, 3.0) == 14.0
+
+
+def test_who_holds_what_is_known_through_every_change_and_step_back() -> None:
+    world, job = open_world(Overhead(base_s=1.0)), JobId("a")
+    assert world.snapshot().holders == ({},)
+    give(world, 0b01, 0.0)
+    seen, mark = world.snapshot().holders, world.mark()
+    give(world, 0b11, 1.0)
+    assert (seen, world.snapshot().holders) == (({job: 0b01},), ({job: 0b11},))
+    world.roll_back(mark)
+    assert world.snapshot().holders == ({job: 0b01},)
+    world.finish(job, 2.0)
+    assert world.snapshot().holders == ({},)
+
+
+def test_a_world_that_is_corrected_counts_anew_who_holds_what() -> None:
+    world, job = LiveWorld(Cluster((NodeGroup(2, 2, "cpu"),))), JobId("a")
+    world.arrive(Job(job, 0, 0.0, 100.0, CURVE), 0.0)
+    assert world.snapshot().holders == ({}, {})
+    give(world, 0b11, 0.0)
+    twin = world.copy()
+    view = world.jobs[job]
+    world.finish(job, 1.0)
+    world.restore(replace(view, devices=(NodeSlice(1, 0b11),)))
+    assert world.snapshot().holders == ({}, {job: 0b11})
+    assert twin.snapshot().holders == ({job: 0b11}, {})

@@ -141,3 +141,53 @@ def test_a_module_is_told_to_have_a_buffer() -> None:
         for _ in range(5):
             memory.look()
             module.centre = module.centre + 1
+
+
+class Painter(torch.nn.Module):
+    """A module that keeps what it has made, as those that adversarial networks are shown with."""
+
+    def training_step(self, batch: torch.Tensor) -> torch.Tensor:
+        self.generated, self.first = batch * 2, batch[0]
+        grid = self.generated[:1]
+        return self.generated.sum() + grid.sum()
+
+
+class Remembering(Painter):
+    """One that goes on from what it has made."""
+
+    def training_step(self, batch: torch.Tensor) -> torch.Tensor:
+        before = getattr(self, "generated", batch)
+        return super().training_step(batch + before)
+
+
+class Averaging(torch.nn.Module):
+    """One with an average in its `forward`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generated = torch.zeros(3)
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        if batch.sum() > 0:
+            self.generated = 0.9 * self.generated + batch
+        return batch
+
+    training_step = forward
+
+
+@pytest.mark.parametrize(("kind", "is_refused"), [(Painter, False), (Remembering, True), (Averaging, True)])
+def test_what_every_step_sets_anew_is_no_memory(kind: Any, is_refused: bool) -> None:
+    """`self.generated = self(z)` stopped a training at its fourth step."""
+    module = kind()
+    memory = CallbackMemory(SimpleNamespace(models=[module], kept={}), [], [module])
+
+    def go_on() -> None:
+        for number in range(6):
+            memory.look()
+            module.training_step(torch.ones(3) + number)
+
+    if not is_refused:
+        go_on()
+        return
+    with pytest.raises(JobError, match=f"{kind.__name__} changes its attribute 'generated'"):
+        go_on()

@@ -8,6 +8,7 @@ from springtide.core.curves import Curve
 from springtide.core.decisions import Answer, Decision, JobView, Snapshot, Status
 from springtide.core.devices import parse_cluster
 from springtide.core.jobs import FREE, Job, JobId, Overhead
+from springtide.core.world import list_holders
 from springtide.placement.buddy import place
 from springtide.policies import Policy
 from springtide.simulator.engine import Simulation
@@ -88,6 +89,7 @@ def run(policy: Policy, sketches: Sequence[JobSketch], cluster: str = "1x4:cpu",
 
 def check(policy: Policy, now_s: float, snapshot: Snapshot) -> Decision:
     """The decision of a policy, placed, after a check of all that the contract asks of it."""
+    assert [*snapshot.holders] == list_holders(len(snapshot.free_masks), snapshot.jobs)
     decision = policy(now_s, snapshot)
     stored = json.loads(json.dumps(dict(snapshot.memory)))
     again = policy(now_s, replace(snapshot, cache=None, memory=stored))

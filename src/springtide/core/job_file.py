@@ -5,6 +5,7 @@ nothing that needs a clock or a machine: a deadline stays as written until the s
 """
 
 import re
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
@@ -379,6 +380,18 @@ class JobFile(JobFileSection):
                     f"{self.logical_workers}; a device holds at least one logical worker"
                 )
         return self
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with some keys changed; what was found out of the others' sum is found out anew."""
+        made = super().model_copy(update=update, deep=deep)
+        for known in ("document", "words"):
+            vars(made).pop(known, None)
+        return made
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """What it says beside the defaults, as JSON data; not to be changed by whoever stores or shows it."""
+        return self.model_dump(mode="json", exclude_defaults=True)
 
     @cached_property
     def words(self) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ job, the value and the rule. `World.apply` is all or nothing by itself.
 """
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +43,8 @@ class World:
 
     def mark(self) -> dict[str, Any]:
         """A snapshot of the world for one later `roll_back`."""
-        return {name: copy(value) if isinstance(value, dict | list) else value for name, value in vars(self).items()}
+        kept = vars(self)
+        return {name: value.copy() if type(value) in (dict, list) else value for name, value in kept.items()}
 
     def roll_back(self, mark: dict[str, Any]) -> None:
         """Be again as at a mark; only the cache is gone, because a failed policy may have left it half changed."""

@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from springtide.errors import JobError
+from springtide.integrations.callback_sources import is_set_anew
 from springtide.training.state.divergence import number_tensor
 from springtide.training.state.script.loop_variables import is_own, watch_called
 
@@ -62,7 +63,7 @@ class CallbackMemory:
         self.changes.update(key for key, number in numbers.items() if self.before.get(key, number) != number)
         self.before = numbers
         for (place, name), count in self.changes.items():
-            if count >= MOST:
+            if count >= MOST and not is_set_anew(type(self.owners[place]), name):
                 refuse_tensors(self.owners[place], name)
         now_s = time.monotonic()
         self.spent_s += now_s - began_s

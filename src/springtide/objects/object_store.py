@@ -26,13 +26,14 @@ SMALL_BYTES = 32 << 20  # of an object that is read at once: a job may have put 
 class StorePatience:
     """How long a store may take: to be connected, between two pieces of an answer, and how often it is asked again.
 
-    `rounds` is how often s3fs begins all this anew. Longer patience is the business of whoever writes.
+    `rounds` is how often s3fs begins all this anew, as after half an answer. By itself it does so five times: until a
+    store that answers nothing was told, a quarter of an hour passed. Longer patience is the business of whoever writes.
     """
 
     connect_s: float = 10.0
     read_s: float = 60.0
     retries: int = 2
-    rounds: int = 5
+    rounds: int = 2
 
 
 #: Of who wants to know whether it can be used at all, while somebody waits for the answer.

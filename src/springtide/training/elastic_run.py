@@ -27,6 +27,7 @@ from springtide.training.group.peers import Peers
 from springtide.training.group.rank_reads import check_reads
 from springtide.training.group.rosters import check_counts
 from springtide.training.group.script_calls import ScriptCalls
+from springtide.training.living_objects import bring_back
 from springtide.training.parts import Parts, find_strays, refuse_foreign
 from springtide.training.positions import Goal
 from springtide.training.run import PrepareOptions, Run
@@ -290,7 +291,7 @@ class ElasticRun(Run):
 
     def end_walk(self) -> None:
         """All turns have ended: reduce, and hear beside it what the first process says about the coming boundary."""
-        self.paces.end(len(self.local), self.turns.waited_s)
+        self.paces.end(len(self.turns.local), self.turns.waited_s)
         words.say(self)
         self.turns.end_walk()
         self.verdict = words.hear(self)
@@ -477,6 +478,7 @@ class ElasticRun(Run):
 
     def forget(self) -> None:
         self.watched.remove()
+        bring_back()
 
     def end_together(self, group: Group) -> None:
         """Compare once more, when all processes have ended their run."""
@@ -489,7 +491,7 @@ class ElasticRun(Run):
     def finish(self) -> None:
         if self.group is not None and self.entered:
             self.end_together(self.group)
-        self.watched.remove()
+        self.forget()
         self.is_over = True
         if self.checkpoints is not None:
             checkpointing.save_result(self)

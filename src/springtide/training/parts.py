@@ -4,10 +4,9 @@ A resume brings back what the run knows of. So a scheduler or a gradient scaler 
 in, and what cannot be taken in without a doubt is refused before the first step.
 """
 
-import gc
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import compress, pairwise
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
 from springtide.errors import JobError
+from springtide.training.living_objects import find_alive, is_schedule
 from springtide.training.optimizer_wrappers import check_wrappers, list_known
 
 WRAPPERS = (DistributedDataParallel, torch.nn.DataParallel)
@@ -144,19 +144,6 @@ def title_models(models: Sequence[torch.nn.Module]) -> list[tuple[str, torch.nn.
 
 
 # What was not given.
-
-
-def find_alive(is_wanted: Callable[[type], bool]) -> list[Any]:
-    """Every living object of the types that are wanted."""
-    # There are thousands of types and, with a framework, a million objects: over these go only loops without bytecode.
-    objects = gc.get_objects()
-    wanted = set(filter(is_wanted, set(map(type, objects))))
-    return list(compress(objects, map(wanted.__contains__, map(type, objects))))
-
-
-def is_schedule(kind: type) -> bool:
-    """Whether objects of a type may schedule an optimizer."""
-    return all(hasattr(kind, name) for name in ("step", "state_dict", "load_state_dict"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,13 @@ from typing import Any
 
 from springtide.core.checkpoint_names import parse_name
 from springtide.errors import JobError, RescaleError, TrainingError
-from springtide.executors.local.connections import EventLoop, Message
 from springtide.executors.local.discovery import Device
 from springtide.executors.local.jobs.attempt import AgentContext, Attempt, AttemptOptions
 from springtide.executors.local.jobs.hangs import Patience
 from springtide.executors.local.jobs.places import LocalPlace
 from springtide.executors.local.jobs.runner import JobRunner
 from springtide.executors.local.journal import AssignedJob
+from springtide.executors.local.json_connections import EventLoop, Message
 from springtide.executors.local.processes.fork_servers import ForkPool
 from springtide.executors.local.processes.worker_processes import STORE, WorkerProcess
 from springtide.executors.protocol import CheckpointPolicy, Event, Failed, JobSpec, Start

@@ -27,7 +27,7 @@ from springtide.control.api import api, change_routes
 from springtide.control.api.entrance import guard
 from springtide.control.api.entrance.refusals import Refused
 from springtide.control.api.job_data import user_turns
-from springtide.control.api.job_data.daemon_threads import DaemonThreads
+from springtide.control.daemon_threads import DaemonThreads
 from springtide.control.server import Server
 from springtide.control.storage import archives, job_outputs
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
@@ -133,7 +133,7 @@ def test_nobody_is_slow_while_they_wait_for_their_turn(monkeypatch: pytest.Monke
 
 HUNG = """
 import asyncio, sys, threading
-from springtide.control.api.job_data.daemon_threads import DaemonThreads
+from springtide.control.daemon_threads import DaemonThreads
 from springtide.control.api.job_data.user_turns import UserThreads
 from springtide.control.storage.records import UserRecord
 

@@ -6,6 +6,8 @@ import pwd
 import resource
 import socket
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -268,3 +270,28 @@ def test_new_notices_of_an_owner_come_before_those_that_have_failed(tmp_path: Pa
         found = server.store.list_due_notices(1.0, OF_EACH)
         assert found[0] == (numbers[-1], "") and len(found) == OF_EACH
         assert server.store.list_due_notices(1.0, OF_EACH, numbers) == []
+
+
+HUNG = """
+import asyncio, socket, threading
+from springtide.control.notices import notifier
+
+socket.getaddrinfo = lambda *given, **named: threading.Event().wait()
+
+async def look():
+    try:
+        async with asyncio.timeout(0.1):
+            await asyncio.get_running_loop().getaddrinfo("nowhere", 80)
+    except TimeoutError:
+        print("told", flush=True)
+
+loop = asyncio.new_event_loop()
+loop.set_default_executor(notifier.LookupThreads())
+loop.run_until_complete(look())
+loop.close()
+"""
+
+
+def test_a_name_that_nobody_answers_for_keeps_no_server_from_ending() -> None:
+    done = subprocess.run([sys.executable, "-c", HUNG], stdout=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "told\n")

@@ -252,3 +252,27 @@ def test_other_users_may_pass_only_while_jobs_run_as_them(home: StateDir) -> Non
     assert home.root.stat().st_mode & 0o777 == 0o700
     home.let_through(False)
     assert modes() == {0o700}
+
+
+def test_a_job_whose_folder_cannot_be_looked_at_costs_no_other_its_housekeeping(
+    home: StateDir, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job may close its own folder, or remove something while it is looked at; that was the end of a whole round."""
+    put_job(home, store, "closed", JobState.SUCCEEDED, 1.0)
+    put_job(home, store, "done", JobState.SUCCEEDED, 1.0)
+    real = StateDir.scratch
+
+    def refuse(state_dir: StateDir, job_id: str) -> Path:
+        if job_id == "closed":
+            raise PermissionError(13, "Permission denied")
+        return real(state_dir, job_id)
+
+    monkeypatch.setattr(StateDir, "scratch", refuse)
+    collect(home, store, NOW_S)
+    assert left(home, "closed") and not home.secrets_file("done").exists()
+    assert (home.code / "of-closed").is_dir()
+
+
+def test_what_goes_while_it_is_looked_at_is_left_alone(home: StateDir, store: Store) -> None:
+    gone = home.code / ".upload-gone.tar"
+    assert housekeeping.measure(gone) == 0 and housekeeping.is_young(gone)

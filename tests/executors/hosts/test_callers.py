@@ -24,8 +24,8 @@ from springtide.executors.hosts.host_roll import ROLL, read_roll
 from springtide.executors.hosts.lead_address import HOSTS, LeadAddress, read_lead
 from springtide.executors.hosts.lead_dialer import dial
 from springtide.executors.hosts.network_routes import Route, find_route_to
-from springtide.executors.local.connections import EventLoop
 from springtide.executors.local.jobs.places import LocalPlace
+from springtide.executors.local.json_connections import EventLoop
 from springtide.executors.protocol import Event, MachineLoaded, NodeForgotten, NodeJoined
 
 

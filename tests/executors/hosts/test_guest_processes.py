@@ -11,12 +11,12 @@ from tests.executors.conformance.trials import Behaviour, make_spec
 
 from springtide.executors.hosts.host_hub import HostHub, KnownHost
 from springtide.executors.hosts.host_messages import EndStart, Exited, OpenStart, SpawnWorker, StartState
-from springtide.executors.local.connections import EventLoop
 from springtide.executors.local.discovery import Device
 from springtide.executors.local.jobs.attempt import AgentContext
 from springtide.executors.local.jobs.places import LocalPlace, ProcessHandlers
 from springtide.executors.local.jobs.runner import JobRunner
 from springtide.executors.local.journal import AssignedJob
+from springtide.executors.local.json_connections import EventLoop
 from springtide.executors.local.processes.worker_processes import STORE, WorkerProcess
 from springtide.executors.protocol import Event, Faulted, Start, Stop, Stopped
 

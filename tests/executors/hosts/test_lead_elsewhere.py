@@ -17,7 +17,7 @@ from springtide.executors.hosts.host_messages import Challenge, ServerIntroducti
 from springtide.executors.hosts.lead_address import KEY, read_key, read_lead, write_lead
 from springtide.executors.hosts.lead_dialer import dial_as_server, receive, send
 from springtide.executors.hosts.lead_executor import LeadExecutor
-from springtide.executors.local.connections import listen
+from springtide.executors.local.json_connections import listen
 from springtide.executors.local.paths import SOCKET
 from springtide.executors.protocol import Faulted, Finished
 

@@ -1,6 +1,10 @@
 """Processes that serve, and the logs they write while they do."""
 
+import fcntl
+import os
 import stat
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -44,3 +48,19 @@ def test_the_log_of_an_agent_is_turned_over_while_it_serves(tmp_path: Path) -> N
         assert recorded.executor.hello()["pid"] == pid
     finally:
         recorded.executor.shutdown()
+
+
+HOLD = "import sys; from pathlib import Path; from springtide.executors.local.paths import keep_from_cleaners as keep; "
+
+
+def test_a_folder_in_use_is_left_alone_by_cleaners_of_old_files(tmp_path: Path) -> None:
+    """systemd-tmpfiles passes over what it cannot lock; after ten days it took the code of what was at work."""
+    command = [sys.executable, "-c", f"{HOLD}keep(Path(sys.argv[1])); print(1, flush=True); input()", str(tmp_path)]
+    handle = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as held:
+        assert held.stdout is not None and held.stdout.readline() == b"1\n"
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held.communicate(b"\n")
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(handle)

@@ -13,8 +13,8 @@ from tests.executors.local.agents import BOTH, RecordedAgent
 import springtide.examples
 from springtide.control.storage.job_logs import pick_entries
 from springtide.errors import ExecutorError
-from springtide.executors.local.connections import listen
 from springtide.executors.local.executor import LocalExecutor
+from springtide.executors.local.json_connections import listen
 from springtide.executors.protocol import (
     Cancel,
     Failed,

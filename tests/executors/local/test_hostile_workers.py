@@ -12,10 +12,10 @@ from tests.executors.local.agents import BOTH, RecordedAgent, start_agent
 
 from springtide.errors import ExecutorError
 from springtide.executors.local import executor as local_executor
-from springtide.executors.local.connections import connect
 from springtide.executors.local.executor import SilentAgentError
 from springtide.executors.local.jobs.attempt import AttemptOptions
 from springtide.executors.local.jobs.hangs import Patience
+from springtide.executors.local.json_connections import connect
 from springtide.executors.local.paths import SOCKET
 from springtide.executors.local.processes.cgroups import GroupLimits, open_groups
 from springtide.executors.local.processes.fork_servers import ForkBudget

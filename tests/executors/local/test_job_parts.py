@@ -6,6 +6,7 @@ import os
 import pwd
 import resource
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from springtide.errors import JobError
 from springtide.executors.local import as_user
 from springtide.executors.local.as_user import SystemUser, do_as, read_until
-from springtide.executors.local.jobs import environment
+from springtide.executors.local.jobs import checkpoint_folder, environment
 from springtide.executors.local.jobs.attempt import Workers, fit_devices, plan_change
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
 from springtide.executors.local.jobs.exit_causes import (
@@ -297,15 +298,15 @@ def test_a_folder_that_does_not_tell_is_not_one_without_checkpoints(
 ) -> None:
     folder = CheckpointFolder(tmp_path / "none")
     assert folder.find_step() == -1
-    folder = CheckpointFolder(tmp_path)
     (tmp_path / "step-000000010").mkdir()
     (tmp_path / "step-000000010" / "manifest.json").write_text("{}")
-    assert folder.find_new() == 10
     for error in (TimeoutError(0, "it took too long"), PermissionError(13, "Permission denied")):
 
         def listdir(_path: object, error: OSError = error) -> list[str]:
             raise error
 
+        folder = CheckpointFolder(tmp_path)
+        assert folder.find_new() == 10
         with monkeypatch.context() as patch:
             patch.setattr(os, "listdir", listdir)
             with pytest.raises(type(error)):
@@ -318,6 +319,22 @@ def test_a_folder_that_does_not_tell_is_not_one_without_checkpoints(
             )
     with pytest.raises(OSError, match="no user"):
         CheckpointFolder(tmp_path, "nobody-of-this-name").find_step()
+
+
+def test_a_folder_on_a_disk_that_hangs_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent looks at the folders of all jobs in turn; one on a dead mount stopped it, and so all jobs."""
+    over, asked = threading.Event(), list[object]()
+
+    def listdir(path: object) -> list[str]:
+        asked.append(path)
+        over.wait()
+        return []
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    monkeypatch.setattr(checkpoint_folder, "LOOK_S", 0.1)
+    folder = CheckpointFolder(tmp_path)
+    assert [folder.find_new() for _ in range(20)] == [None] * 20 and len(asked) == 1
+    over.set()
 
 
 def test_a_job_of_another_user_has_that_users_groups_and_home_only() -> None:

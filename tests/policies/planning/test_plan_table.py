@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.policies.replays import JobSketch, Replay, build_jobs, run
@@ -56,6 +57,18 @@ def test_who_is_at_rest_is_not_looked_at_again_until_somebody_comes() -> None:
     assert is_at_rest(2.0, unseen) and keep_resting(unseen) is snapshot.cache
     assert not is_at_rest(2.0, replace(snapshot, changes=Changes(arrived=(jobs[0].id,))))
     assert not open_table(3.0, snapshot).rests
+
+
+@pytest.mark.parametrize(("cluster", "rests"), [("2x4:cpu", True), ("1x4:cpu", False)])
+def test_a_decision_says_whether_it_leaves_everyone_at_rest(cluster: str, rests: bool) -> None:
+    world = World(parse_cluster(cluster))
+    for job in build_jobs([JobSketch(40, 0, deadline_s=100), JobSketch(8, 0, deadline_s=100)]):
+        world.arrive(job, 0.0)
+    world.apply(decide(find_policy("springtide"), 0.0, world.snapshot()), 0.0)
+    snapshot = world.snapshot()
+    assert isinstance(snapshot.cache, PlanTable) and snapshot.cache.rests is rests
+    assert is_at_rest(0.0, replace(snapshot, cache=None)) is rests
+    assert (snapshot.cache.restless in snapshot.jobs) is not rests
 
 
 def test_jobs_that_could_grow_or_have_no_promise_are_not_at_rest() -> None:

@@ -95,27 +95,38 @@ def test_mixed_seeds_differ() -> None:
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
-def test_pythons_state_is_what_it_says_and_asked_for_where_it_has_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+CHANGES: list[Callable[[], object]] = [
+    random.random,
+    lambda: random.gauss(0, 1),
+    lambda: random.gauss(0, 1),
+    lambda: random.seed(5),
+    lambda: random.setstate(random.getstate()),
+    lambda: random.shuffle([1, 2, 3]),
+]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_pythons_state_is_what_it_says_wherever_its_struct_lies(
+    is_known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever draws or sets it behind our back, also the normal that it keeps outside of its struct."""
-    changes: list[Callable[[], object]] = [
-        random.random,
-        lambda: random.gauss(0, 1),
-        lambda: random.gauss(0, 1),
-        lambda: random.seed(5),
-        lambda: random.setstate(random.getstate()),
-        lambda: random.shuffle([1, 2, 3]),
-    ]
-    for change in changes:
+    assert randomness._python.memory is not None  # in every CPython that this was tried on
+    if not is_known:
+        monkeypatch.setattr(randomness._python, "memory", None)
+    for change in CHANGES:
         change()
-        state = randomness.capture()
-        assert state.python == random.getstate()
-        assert randomness.is_at(state) and randomness.capture().python is state.python
+        state, said = randomness.capture(), random.getstate()
+        assert (state.python, state.python_normal) == randomness.read_slowly(random._inst)
+        assert randomness.is_at(state)
         following = random.gauss(0, 1)
         assert not randomness.is_at(state)
+        random.gauss(0, 1), random.random()
         randomness.restore(state)
-        assert random.getstate() == state.python and random.gauss(0, 1) == following
-    monkeypatch.setattr(randomness._python, "memory", None)  # as where the struct lies elsewhere
-    state = randomness.capture()
-    following = random.random()
-    randomness.restore(state)
-    assert random.random() == following
+        assert random.getstate() == said and random.gauss(0, 1) == following
+
+
+def test_a_struct_that_lies_elsewhere_is_not_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(randomness, "_HEADER", randomness._HEADER + 4)
+    trial = random.Random(1)
+    assert not randomness.goes_by_struct(trial)
+    assert trial.getstate() == random.Random(1).getstate()

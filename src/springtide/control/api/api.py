@@ -16,11 +16,11 @@ from fastapi import Request
 from springtide.control.api import documents
 from springtide.control.api.entrance.sessions import Sessions
 from springtide.control.api.histories import Histories, RecentJobs
-from springtide.control.api.job_data.daemon_threads import DaemonThreads
 from springtide.control.api.job_data.user_turns import NotBegunError, UserThreads
 from springtide.control.api.job_pages import JobPages
 from springtide.control.api.reports.chances import NO_FAULTS, judge_promise, read_history
 from springtide.control.api.reports.offer_prices import price_offers
+from springtide.control.daemon_threads import DaemonThreads
 from springtide.control.rent_quotes import RentQuotes
 from springtide.control.scheduling.loop.calls import UNDONE, UNKNOWN
 from springtide.control.scheduling.machines import node_drains, outside_load

@@ -103,7 +103,7 @@ def write_facts(record: JobRecord) -> dict[str, Any]:
         "waits_for": [{"id": one.id, "name": one.name, "end": str(one.end)} for one in record.waits_for],
         "array": None if record.array_place is None else asdict(record.array_place),
         "inputs": record.inputs,
-        "spec": record.spec.model_dump(mode="json", exclude_defaults=True),
+        "spec": record.spec.document,
     }
 
 

@@ -9,11 +9,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
+from springtide.control.daemon_threads import DaemonThreads
 from springtide.control.notices.notice_decisions import OF_EACH, choose_next, is_news, note_try
 from springtide.control.notices.notice_deliveries import MailServer, deliver
 from springtide.control.scheduling.loop.health import show_safely
@@ -22,6 +23,8 @@ from springtide.control.storage.records import JobRecord, NoticeRecord
 from springtide.control.storage.store import Store
 from springtide.core.durations import show_span
 
+P = ParamSpec("P")
+T = TypeVar("T")
 logger = logging.getLogger("springtide.notices")
 
 LOOK_S = 2.0  # between looks for what is due again
@@ -29,6 +32,18 @@ REST_S = 0.05  # after a look: what was stored or has ended meanwhile is seen by
 STILL_S = 60.0  # without a look: something has stopped
 #: Names of hosts are looked up in threads that cannot be broken off; one that nobody answers for takes half a minute.
 MOST_LOOKUPS = 64
+
+
+class LookupThreads(ThreadPoolExecutor):
+    """Daemon threads behind the only kind of executor that a loop takes: nobody waits for a lookup at the end."""
+
+    def __init__(self) -> None:
+        super().__init__(1)  # whose one thread is never begun
+        self.threads = DaemonThreads(MOST_LOOKUPS, "notice-lookup")
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Begin a lookup."""
+        return self.threads.begin(partial(fn, *args, **kwargs))
 
 
 class Notifier:
@@ -98,7 +113,7 @@ class Notifier:
     def run(self) -> None:
         """Look for what is due, now and then and whenever something was stored."""
         self.loop = asyncio.new_event_loop()
-        self.loop.set_default_executor(ThreadPoolExecutor(MOST_LOOKUPS, "notice-lookup"))
+        self.loop.set_default_executor(LookupThreads())
         try:
             self.loop.run_until_complete(self.tell_due())
         finally:

@@ -94,6 +94,8 @@ def answer_job(staging: Staging, job: Job, answer: Answer, promise: Promise | No
         # a job may have run on spare devices while its answer was open
         state = JobState.RUNNING if record.state is JobState.RUNNING else JobState.ADMITTED
         told = {"state": state, "promised": answer.promised, "expected_s": expected_s, "predicted_s": expected_s}
+        if promise is not None:
+            told["plan"] = write_plan(promise)
     elif answer.status is Status.WAITLISTED:
         sentence = sentences.tell_waitlisted(answer)
         by_s = None if answer.answer_by_s == inf else answer.answer_by_s

@@ -239,7 +239,7 @@ class Operations:
         context = self.reconciler.context
         staging, world = context.staging, context.world
         user = submissions.find_submitter(staging.store, submission)
-        record = replace(submissions.make_record(context, submission, user), seq=staging.next_seq)
+        record = submissions.make_record(context, submission, user)
         refusal = submissions.refuse(staging, world, record, user)
         if refusal is not None:
             told = f"would be declined: {refusal.sentence}"

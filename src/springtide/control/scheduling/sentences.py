@@ -220,6 +220,14 @@ def tell_margin(record: JobRecord) -> str:
     return f"; {show_span(early_s)} before its deadline" if early_s >= 0 else f"; {show_span(-early_s)} late"
 
 
+def tell_no_code(job_id: str) -> str:
+    """Why a job waits for its owner after a take-over that did not find its code."""
+    return (
+        "its code is not on this machine, and storage has none that is what was uploaded; submit it again, or put the "
+        f"code back and let it go on: springtide resume {job_id}"
+    )
+
+
 def tell_no_secrets(job_id: str) -> str:
     """Why a job waits for its owner after a take-over."""
     return (

@@ -126,6 +126,7 @@ def make_record(context: Context, submission: Submission, user: UserRecord | Non
         state=JobState.WAITLISTED,
         spec=job,
         submitted_s=now_s,
+        seq=context.staging.next_seq,
         settled_s=now_s,
         archive=submission.archive,
         speed_key=make_key(job, name_code(job, owner, code), context.torch_version),

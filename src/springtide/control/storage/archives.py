@@ -8,7 +8,7 @@ import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,17 +39,22 @@ class ArchiveUpload:
         self.file.write(data)
         self.sign.update(data)
 
-    def unpack(self, folder: Path, limit_bytes: int = LIMIT_BYTES) -> None:
-        """Write the files of the archive below a folder named by its hash, completely or not at all."""
+    def unpack(self, folder: Path, limit_bytes: int = LIMIT_BYTES, keep: Callable[[], None] = lambda: None) -> None:
+        """Write the files of the archive below a folder named by its hash, completely or not at all.
+
+        Before that the archive is kept elsewhere, if need be: whoever finds the folder sends nothing again.
+        """
         self.file.flush()
         if self.sign.hexdigest() != folder.name:
             raise ArchiveError(f"the archive has the SHA-256 {self.sign.hexdigest()}, not {folder.name}")
         if folder.exists():
+            keep()
             return
         partial = folder.with_name(self.path.stem)
         partial.mkdir(mode=0o700)
         try:
             self.read(partial, limit_bytes)
+            keep()
             partial.chmod(0o755)  # jobs with `run_as` read it; who may come so far, the folder above says
             publish(partial, folder)
         finally:

@@ -12,7 +12,8 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
@@ -48,7 +49,7 @@ class Removable:
 def measure(path: Path) -> int:
     """Bytes of a file, or of all files below a folder; links are not followed."""
     if not path.is_dir() or path.is_symlink():
-        return path.lstat().st_size
+        return measure_file(str(path))
     found = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
     return sum(measure_file(name) for name in found)
 
@@ -82,8 +83,11 @@ def list_garbage(state_dir: StateDir, store: Store, now_s: float, keep_days: flo
     outcomes = {outcome.id: outcome for outcome in store.list_outcomes()}
     orphans = find_orphans(state_dir, outcomes)
     known = [outcomes[one.name] for one in list_folders(state_dir, state_dir.jobs) if one.name in outcomes]
-    garbage = [one for outcome in known for one in list_job_garbage(state_dir, outcome, now_s, keep_days)]
-    used = {one.archive for one in outcomes.values() if not is_past(state_dir, one, now_s, keep_days)}
+    garbage: list[Removable] = []
+    for outcome in known:
+        with bear(outcome.id):
+            garbage += list_job_garbage(state_dir, outcome, now_s, keep_days)
+    used = {one.archive for one in outcomes.values() if may_go_on(state_dir, one, now_s, keep_days)}
     return garbage + [one for one in list_unused_code(state_dir, used, orphans) if not is_young(one.path)]
 
 
@@ -129,6 +133,22 @@ def list_job_garbage(state_dir: StateDir, outcome: JobOutcome, now_s: float, kee
     return [replace(one, outcome=outcome) for one in there]
 
 
+@contextmanager
+def bear(job_id: str) -> Iterator[None]:
+    """While one job's folder is looked at, which others write in, rename and close: what goes wrong costs only that."""
+    try:
+        yield
+    except OSError as error:
+        logger.warning("what job %s has left is not looked at now, and stays: %s", job_id, error)
+
+
+def may_go_on(state_dir: StateDir, outcome: JobOutcome, now_s: float, days: float) -> bool:
+    """Whether a job may still need its code; also one whose folder cannot be looked at."""
+    with bear(outcome.id):
+        return not is_past(state_dir, outcome, now_s, days)
+    return True
+
+
 def is_past(state_dir: StateDir, outcome: JobOutcome, now_s: float, days: float) -> bool:
     """Whether a job ended so long ago, and has written no checkpoint since: else its record is of an older backup."""
     if outcome.active or outcome.finished_s is None or outcome.finished_s >= now_s - days * DAY_S:
@@ -145,8 +165,11 @@ def rank_checkpoint(path: Path) -> tuple[bool, int, int, str]:
 
 
 def is_young(path: Path) -> bool:
-    """Whether something was put there within the last hour, by the clock of the disk."""
-    return path.stat(follow_symlinks=False).st_mtime > time.time() - HOUR_S
+    """Whether something was put there within the last hour, by the clock of the disk; what is gone is left alone."""
+    try:
+        return path.stat(follow_symlinks=False).st_mtime > time.time() - HOUR_S
+    except FileNotFoundError:
+        return True
 
 
 def piece(kind: str, path: Path) -> Removable:

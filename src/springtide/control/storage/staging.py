@@ -110,7 +110,8 @@ class Staging:
         known = list(self.speeds[record.speed_key].values())
         for speed in known if self.speeds.may_be_forgotten(record.speed_key) else ():
             self.put_speed(speed)
-        record = replace(record, seq=self.next_seq)
+        if record.seq != self.next_seq:
+            record = replace(record, seq=self.next_seq)
         self.next_seq += 1
         self.batch.added.add(record.id)
         return self.stage(Effects(record, events))

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from springtide.executors import boot_clock
 from springtide.executors.hosts.host_messages import Beat, ToHost, ToLead, write
-from springtide.executors.local.connections import JsonConnection, Message
+from springtide.executors.local.json_connections import JsonConnection, Message
 
 #: What a stranger may send before it has proved that it is none.
 STRANGER_BYTES = 1 << 16

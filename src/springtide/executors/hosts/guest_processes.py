@@ -30,10 +30,10 @@ from springtide.executors.hosts.host_messages import (
     StartState,
 )
 from springtide.executors.hosts.own_disk import drop_folders, drop_paths, find_obstacle
-from springtide.executors.local.connections import Message
 from springtide.executors.local.jobs.environment import read_portable, read_private
 from springtide.executors.local.jobs.hangs import ProcessSample
 from springtide.executors.local.jobs.places import ProcessHandlers, find_host
+from springtide.executors.local.json_connections import Message
 from springtide.executors.local.processes.fork_servers import ForkServerHandle
 from springtide.executors.local.processes.worker_processes import STORE, WorkerProcess
 from springtide.executors.protocol import JobSpec

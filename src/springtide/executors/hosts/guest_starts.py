@@ -23,8 +23,8 @@ from springtide.executors.hosts.host_messages import (
     encode,
 )
 from springtide.executors.hosts.own_disk import find_variables
-from springtide.executors.local.connections import Message
 from springtide.executors.local.jobs.places import LocalPlace, LocalProcesses, ProcessHandlers
+from springtide.executors.local.json_connections import Message
 from springtide.executors.local.processes.worker_processes import WorkerProcess
 
 

@@ -57,10 +57,10 @@ from springtide.executors.hosts.lead_address import HOSTS, LeadAddress, find_lea
 from springtide.executors.hosts.lead_dialer import LeadConnection, RefusedError, dial
 from springtide.executors.hosts.network_routes import Route, find_route
 from springtide.executors.hosts.own_disk import AwaitedStart, OwnDisk
+from springtide.executors.local.agent_machine import AgentMachine
 from springtide.executors.local.daemon import detach
 from springtide.executors.local.discovery import Discovery, discover
 from springtide.executors.local.jobs.places import LocalPlace
-from springtide.executors.local.machine import Machine
 from springtide.executors.local.paths import LOCK, keep_from_cleaners, try_lock
 from springtide.executors.local.processes.cgroups import GroupLimits
 from springtide.executors.local.processes.fences import Fence
@@ -101,7 +101,7 @@ class HostAgent:
 
     def __init__(self, settings: HostSettings) -> None:
         self.settings = settings
-        self.machine = Machine(settings.state_dir, GroupLimits())
+        self.machine = AgentMachine(settings.state_dir, GroupLimits())
         self.loop, self.forks = self.machine.loop, self.machine.forks
         #: By which fork servers end the guests where this process cannot.
         self.fence = Fence(self.machine.folder / "lease", settings.times.fence_s)

@@ -21,16 +21,16 @@ from pydantic import TypeAdapter
 from springtide import __version__
 from springtide.executors import boot_clock
 from springtide.executors.delivery import Freshness, refuse
+from springtide.executors.local.agent_machine import AgentMachine
 from springtide.executors.local.agent_notes import note_devices
 from springtide.executors.local.agent_server import AgentServer
-from springtide.executors.local.connections import Message
 from springtide.executors.local.daemon import detach
 from springtide.executors.local.discovery import Discovery, discover
 from springtide.executors.local.jobs.attempt import AgentContext, AttemptOptions
 from springtide.executors.local.jobs.probe_runner import make_runner
 from springtide.executors.local.jobs.runner import JobRunner
 from springtide.executors.local.journal import Journal
-from springtide.executors.local.machine import Machine
+from springtide.executors.local.json_connections import Message
 from springtide.executors.local.paths import AGENT_NOTES, JOURNAL, LOCK, LOG, SOCKET, try_lock
 from springtide.executors.local.processes.stray_processes import adopt_orphans
 from springtide.executors.local.processor_load import LoadMeter
@@ -76,7 +76,7 @@ class Agent:
         self.runners: dict[str, JobRunner] = {}
         #: When the machine was last looked after.
         self.inspected_s = 0.0
-        self.machine = Machine(self.state_dir, settings.options.limits, settings.options.forks)
+        self.machine = AgentMachine(self.state_dir, settings.options.limits, settings.options.forks)
         self.loop, self.forks = self.machine.loop, self.machine.forks
         self.discovery = discover(settings.cpu_slots) if settings.listen is None else Discovery(())
         note_devices(self.state_dir, self.discovery.devices)

@@ -23,9 +23,9 @@ from springtide.executors.local.agent_requests import (
     RunningRequest,
     read_request,
 )
-from springtide.executors.local.connections import EventLoop, JsonConnection, Message, listen, read_peer_pid
 from springtide.executors.local.event_answers import answer_events
 from springtide.executors.local.journal import Journal
+from springtide.executors.local.json_connections import EventLoop, JsonConnection, Message, listen, read_peer_pid
 
 if TYPE_CHECKING:
     from springtide.executors.local.agent import Agent

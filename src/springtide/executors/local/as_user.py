@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +75,25 @@ def do_as(name: str | None, work: Callable[[], Any], patience_s: float = PATIENC
         number, text, *file = reply["error"]
         raise OSError(number, text, *(name for name in file if name))
     return reply["value"]
+
+
+def do_within(work: Callable[[], Any], patience_s: float) -> Any:
+    """What `work` returns or raises; TimeoutError if it takes too long, as on a disk that hangs: it is left alone."""
+    done: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="look", daemon=True).start()
+    try:
+        return done.result(patience_s)
+    except TimeoutError:
+        if done.done():  # it was the work's own
+            raise
+        raise TimeoutError(0, "it took too long") from None
 
 
 def answer(user: SystemUser, work: Callable[[], Any], writing: int) -> None:

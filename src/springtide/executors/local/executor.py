@@ -21,11 +21,11 @@ import psutil
 from springtide.errors import ExecutorError
 from springtide.executors import wire
 from springtide.executors.local.agent_notes import load_devices, read_noted_devices
-from springtide.executors.local.connections import connect, read_peer_pid
 from springtide.executors.local.daemon import is_alive, start_detached
 from springtide.executors.local.discovery import Device
 from springtide.executors.local.event_answers import read_events
 from springtide.executors.local.jobs.attempt import AttemptOptions
+from springtide.executors.local.json_connections import connect, read_peer_pid
 from springtide.executors.local.paths import AGENT_NOTES, LOCK, LOG, SOCKET, try_lock
 from springtide.executors.protocol import Event, ExecutorNode, Instruction, Running
 

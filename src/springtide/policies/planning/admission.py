@@ -31,6 +31,7 @@ from springtide.policies.planning.plan_table import (
     copy_plans,
     find_restless,
     free_capacity,
+    leaves_nothing,
     open_table,
     rows_but,
 )
@@ -147,6 +148,7 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     wake_at_s = min(draft.wake_at_s, change_s, tentative_s, again_s)
     memory = _remember_usage(snapshot, draft, placement)
     table.restless = next(iter(unpromised), NOBODY) or find_restless(table)
+    table.rests = table.restless == NOBODY and leaves_nothing(table)
     table.in_force |= {name: promise.plan for name, promise in final.promises.items()}
     return replace(final, allocations=placement.allocations, wake_at_s=wake_at_s, memory=memory, cache=table)
 

@@ -78,7 +78,7 @@ def follow_plans(ledger: Ledger, before: JobColumns, columns: JobColumns, absent
     count = write_differences(before, columns, absent, now_s, cuts, gains, uses)
     merged = empty_ledger(len(ledger.times) + count, now_s, 0)
     size = merge(ledger, now_s, cuts, gains, uses, np.argsort(cuts[:count]), merged)
-    return Ledger(*[column[:size] for column in merged])
+    return Ledger(merged.times[:size], merged.free[:size], merged.uses[:size])
 
 
 @kernel

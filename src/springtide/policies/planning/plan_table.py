@@ -399,6 +399,11 @@ def find_restless(table: PlanTable) -> JobId:
     return [*table.rows][place] if place >= 0 else NOBODY
 
 
+def leaves_nothing(table: PlanTable) -> bool:
+    """Whether there is nothing to decide but for the plans in a table, and the devices are enough for all they hold."""
+    return not table.roster.best_effort and not table.roster.offered and bool(table.capacity.free[0] >= 0)
+
+
 def keep_resting(snapshot: Snapshot) -> Any:
     """The cache of a Snapshot in which nothing is to be decided: what it needs not be found again."""
     cache = snapshot.cache

@@ -51,6 +51,8 @@ FIRST = 5
 SEEN = 3
 #: Objects that are looked at elsewhere, or that nothing of a turn goes into.
 LEFT_ALONE = (Dataset, Sampler, DataLoader, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
+#: Modules whose classes are no script's: Python's, and ours, which lie beside a script's in a checkout.
+NOT_OF_SCRIPTS = ("builtins", "springtide.")
 #: In the place of an owner: that it is a variable.
 VARIABLE = "<variable>"
 #: Attributes of modules and of other objects, by the name of the owner and theirs.
@@ -383,7 +385,7 @@ def list_held() -> Iterator[tuple[tuple[str, str], Any]]:
         anew = find_set_anew(frame.f_code, frame.f_lasti) if frame in walking else ()
         for variable, value in list(frame.f_locals.items()):
             kind = type(value)
-            if variable in anew or kind.__module__ == "builtins" or issubclass(kind, (type, *LEFT_ALONE)):
+            if variable in anew or kind.__module__.startswith(NOT_OF_SCRIPTS) or issubclass(kind, (type, *LEFT_ALONE)):
                 continue
             for attribute in find_held(kind):  # type: ignore[arg-type]  # every class that is held has a hash
                 item = getattr(value, "__dict__", {}).get(attribute)

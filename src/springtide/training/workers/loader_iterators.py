@@ -12,7 +12,7 @@ from typing import Any
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from springtide.errors import JobError
-from springtide.training.parts import find_alive
+from springtide.training.living_objects import find_alive
 
 #: In how many steps they are looked for, each time: a look goes over all objects, for some milliseconds.
 LOOKS = 4

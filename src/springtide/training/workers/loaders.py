@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import DataLoader, default_collate
 
 from springtide.errors import JobError
+from springtide.training.living_objects import set_aside
 from springtide.training.workers import feeds
 from springtide.training.workers import sampling as samplings
 from springtide.training.workers.contexts import LogicalWorker
@@ -180,7 +181,8 @@ class Loader(FixedOptions):
 
     def walk_steps(self) -> Iterator[Step]:
         """The steps of the present epoch that are left."""
-        self.counters.check(self.iterator(), find_asker())
+        if self.counters.check(self.iterator(), find_asker()):
+            set_aside()
         self.run.enter_loop()
         epoch, plan = self.run.position.epoch, self.plan
         if isinstance(self.data, Seeded):
@@ -201,7 +203,7 @@ class Loader(FixedOptions):
     @property
     def workers(self) -> list[int]:
         """The logical workers of this process."""
-        return self.run.local
+        return self.run.turns.local
 
     def find_worker(self) -> LogicalWorker:
         """The worker whose turn it is."""

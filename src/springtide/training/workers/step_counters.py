@@ -14,6 +14,7 @@ from types import CodeType, FrameType, GeneratorType
 from typing import Any
 
 from springtide.errors import JobError
+from springtide.training.living_objects import bring_back, find_alive
 
 #: What begins anew with every iterator, beside the steps that it passes on.
 COUNTERS = (enumerate, zip, itertools.islice, itertools.compress, itertools.accumulate)
@@ -29,15 +30,19 @@ class CounterWatch:
     def __init__(self) -> None:
         self.seen: set[tuple[tuple[CodeType, int], ...]] = set()
 
-    def check(self, iterator: Any, frame: FrameType | None) -> None:
-        """Refuse what counts the steps of an iterator; `frame` is the one that has just asked for its first step."""
+    def check(self, iterator: Any, frame: FrameType | None) -> bool:
+        """Refuse what counts the steps of an iterator; `frame` is the one that has just asked for its first step.
+
+        Whether this place is a new one, so that it was looked for.
+        """
         passing = list(list_passing(frame))
         loop = passing[-1].f_back if passing else frame
         # By lines: where in one a call is made changes when the interpreter has made the call a faster one.
         place = tuple((one.f_code, one.f_lineno) for one in (*passing, loop) if one is not None)
         if place in self.seen:
-            return
+            return False
         self.seen.add(place)
+        bring_back()
         counter = find_counter([iterator, *(find_owner(one) for one in passing)])
         if counter is not None:
             raise JobError(
@@ -46,6 +51,7 @@ class CounterWatch:
                 "step.index (in the epoch) or step.number (in the run); within a step there is "
                 "`for i, (x, y) in step.enumerate():`, with the same i for every logical worker"
             )
+        return True
 
 
 def list_passing(frame: FrameType | None) -> Iterator[FrameType]:
@@ -59,7 +65,7 @@ def find_owner(frame: FrameType) -> Any:
     """The generator or the object whose frame this is."""
     if not frame.f_code.co_flags & inspect.CO_GENERATOR:
         return frame.f_locals.get(frame.f_code.co_varnames[0]) if frame.f_code.co_argcount else None
-    generators = (one for one in gc.get_objects() if type(one) is GeneratorType)
+    generators = find_alive(lambda kind: kind is GeneratorType)
     return next((one for one in generators if one.gi_frame is frame), None)
 
 

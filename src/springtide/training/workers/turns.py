@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from springtide.errors import JobError
+from springtide.training.living_objects import find_alive
 from springtide.training.optimizer_wrappers import list_known
-from springtide.training.parts import find_alive, list_parameters, refuse_stray_optimizer, title_models
+from springtide.training.parts import list_parameters, refuse_stray_optimizer, title_models
 from springtide.training.workers.buffers import Buffers
 from springtide.training.workers.contexts import Contexts
 from springtide.training.workers.forward_hooks import ModelListener, is_compiled
@@ -73,14 +74,9 @@ class Turns:
 
     def configure(self, place: Place) -> None:
         """Take a place in a roster."""
-        self.place = place
+        self.place, self.local = place, place.local
         for part in self.gradients:
             part.configure(place)
-
-    @property
-    def local(self) -> list[int]:
-        """The logical workers of this process."""
-        return self.place.local
 
     @property
     def waited_s(self) -> float:

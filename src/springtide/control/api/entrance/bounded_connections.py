@@ -14,8 +14,8 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from springtide.control.api.entrance.refusals import write_error
-from springtide.control.api.job_data.daemon_threads import DaemonThreads
 from springtide.control.api.job_data.kernel_copies import offer_kernel_copies
+from springtide.control.daemon_threads import DaemonThreads
 
 HEAD_S = (
     10.0  # until a head has ended, from when its connection is first read, or from its first byte if it comes later

@@ -8,12 +8,11 @@ from pathlib import Path
 from fastapi import FastAPI, Request
 
 from springtide.control.api.api import Api
-from springtide.control.api.job_data.daemon_threads import DaemonThreads
 from springtide.control.api.job_data.user_turns import UserTurns
 from springtide.control.api.requests import Hash
-from springtide.control.storage.archives import ArchiveUpload, check_room, find_need, take_upload
+from springtide.control.daemon_threads import DaemonThreads
+from springtide.control.storage.archives import check_room, find_need, take_upload
 from springtide.control.storage.places.stored_code import keep_code
-from springtide.control.storage.state_dir import StateDir
 from springtide.core.shared_types import Document
 from springtide.errors import MissingError
 
@@ -43,12 +42,6 @@ class UploadDesk:
             self.reserved -= need
 
 
-def unpack_and_keep(state_dir: StateDir, upload: ArchiveUpload, code_hash: str, limit_bytes: int) -> None:
-    """Write the files of an archive, and keep it where it outlives this disk."""
-    upload.unpack(state_dir.code / code_hash, limit_bytes)
-    keep_code(state_dir, code_hash, upload.path)
-
-
 def add_archive_routes(app: FastAPI, api: Api) -> None:
     """Archives of working directories, by their content."""
     desk = UploadDesk()
@@ -71,5 +64,6 @@ def add_archive_routes(app: FastAPI, api: Api) -> None:
             with desk.reserve(state_dir.code, need), take_upload(state_dir.code) as upload:
                 async for data in request.stream():
                     await desk.writers.run(partial(upload.write, data))
-                await desk.readers.run(partial(unpack_and_keep, state_dir, upload, code_hash, limit_bytes))
+                keep = partial(keep_code, state_dir, code_hash, upload.path)
+                await desk.readers.run(partial(upload.unpack, state_dir.code / code_hash, limit_bytes, keep))
         return {"schema": 1, "archive": code_hash}

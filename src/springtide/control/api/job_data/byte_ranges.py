@@ -8,8 +8,8 @@ from typing import BinaryIO
 from fastapi.responses import StreamingResponse
 
 from springtide.control.api.entrance.refusals import Receive, Scope, Send
-from springtide.control.api.job_data.daemon_threads import DaemonThreads
 from springtide.control.api.job_data.kernel_copies import ZERO_COPY
+from springtide.control.daemon_threads import DaemonThreads
 from springtide.control.storage.saved_checkpoints import measure
 from springtide.errors import InputError
 

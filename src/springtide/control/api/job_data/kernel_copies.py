@@ -15,7 +15,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from springtide.control.api.entrance.refusals import App, Message, Receive, Scope, Send
-from springtide.control.api.job_data.daemon_threads import DaemonThreads
+from springtide.control.daemon_threads import DaemonThreads
 
 ZERO_COPY = "http.response.zerocopysend"
 #: What a thread copies before others have their turn.

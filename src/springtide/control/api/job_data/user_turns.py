@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from springtide.control.api.entrance.refusals import Refused
-from springtide.control.api.job_data.daemon_threads import DaemonThreads
+from springtide.control.daemon_threads import DaemonThreads
 from springtide.control.storage.records import UserRecord
 
 T = TypeVar("T")

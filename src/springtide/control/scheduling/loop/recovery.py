@@ -3,7 +3,7 @@
 import logging
 
 from springtide.control.clock import Anchor, Clock, ClockSource
-from springtide.control.scheduling import offers, transitions
+from springtide.control.scheduling import offers, sentences, transitions
 from springtide.control.scheduling.live_jobs import fix_share, look_up, make_job, make_probe_job, needs_probe
 from springtide.control.scheduling.live_world import PlatformWorld, rebuild_view
 from springtide.control.scheduling.machines import nodes, outside_load
@@ -17,6 +17,7 @@ from springtide.core.job_states import JobState
 from springtide.executors.protocol import Instruction
 from springtide.executors.wire import load_instruction
 
+NO_CODE = "no_code"  # why a job is paused
 STREAM = "stream"  # the fact that names the executor whose events the cursor counts
 logger = logging.getLogger("springtide.control")
 
@@ -43,12 +44,16 @@ def restore_job(staging: Staging, world: PlatformWorld, record: JobRecord) -> No
 
 
 def restore_or_hold(staging: Staging, world: PlatformWorld, state_dir: StateDir, record: JobRecord) -> None:
-    """Put one job back; without its secrets it waits if it holds nothing: one that runs has them in its processes."""
+    """Put one job back; without its secrets or its code it waits if it holds nothing: one that runs has both."""
     restore_job(staging, world, record)
     record = staging.jobs[record.id]
     waits = record.state in (JobState.PROBING, JobState.ADMITTED, JobState.WAITLISTED) and not record.waits_for
-    if waits and not record.devices and transitions.lacks_secrets(staging, state_dir, record.id):
+    if not waits or record.devices:
+        return
+    if transitions.lacks_secrets(staging, state_dir, record.id):
         transitions.await_secrets(staging, world, record.id)
+    elif state_dir.storage is not None and not (state_dir.code / record.archive).is_dir():
+        transitions.pause(staging, world, record.id, NO_CODE, sentences.tell_no_code(record.id))
 
 
 def restore_inventory(inventory: Inventory, store: Store, options: ServerOptions) -> Inventory:

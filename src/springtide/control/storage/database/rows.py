@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
+COLUMNS = tuple(column.name for column in JOBS.c)
+
+
 def write_fields(record: "DataclassInstance") -> dict[str, Any]:
     """A record's fields as they are: `asdict` copies all that is in them, which takes longer than to store it."""
     return {name: getattr(record, name) for name in _list_fields(type(record))}
@@ -37,9 +40,9 @@ def read_speed(row: Row[Any]) -> SpeedRecord:
 
 def write_job(record: JobRecord) -> dict[str, Any]:
     """A job as a row."""
-    row = {name: getattr(record, name) for name in JOBS.c.keys()}  # noqa: SIM118 - a column collection is no mapping
+    row = {name: getattr(record, name) for name in COLUMNS}
     row["state"] = str(record.state)
-    row["spec"] = record.spec.model_dump(mode="json", exclude_defaults=True)
+    row["spec"] = record.spec.document
     row["plan"] = None if record.plan is None else write_fields(record.plan)
     row["conditions"] = [write_fields(condition) for condition in record.conditions]
     row["devices"] = list(record.devices)

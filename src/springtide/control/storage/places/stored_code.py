@@ -1,15 +1,17 @@
 """The code of jobs in object storage: put there when it is uploaded, brought back where a server finds it missing."""
 
+import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from springtide.control.storage.archives import take_upload
 from springtide.control.storage.records import JobRecord
 from springtide.control.storage.state_dir import StateDir
-from springtide.errors import StateError
+from springtide.errors import ArchiveError, StateError
 from springtide.objects.object_store import ObjectStore
 
 CHUNK_BYTES = 4 << 20
+logger = logging.getLogger("springtide.control")
 
 
 def name_archive(code_hash: str) -> str:
@@ -37,7 +39,10 @@ def read_chunks(path: Path) -> Iterator[bytes]:
 
 
 def restore_code(state_dir: StateDir, records: Iterable[JobRecord], limit_bytes: int) -> None:
-    """Bring back the code of jobs that is not here, as on a host that takes over; checked by its hash as any upload."""
+    """Bring back the code of jobs that is not here, as on a host that takes over; checked by its hash as any upload.
+
+    Storage that cannot be reached is an error; code that is not there, or not what it was, costs its own jobs only.
+    """
     missing = sorted({record.archive for record in records if not (state_dir.code / record.archive).is_dir()})
     if state_dir.storage is None or not missing:
         return
@@ -48,6 +53,8 @@ def restore_code(state_dir: StateDir, records: Iterable[JobRecord], limit_bytes:
                 while chunk := source.read(CHUNK_BYTES):
                     upload.write(chunk)
                 upload.unpack(state_dir.code / code_hash, limit_bytes)
+        except (FileNotFoundError, ArchiveError) as error:
+            logger.error("the code %s of an active job is not here and cannot be had: %s", code_hash, error)
         except OSError as error:
             raise StateError(
                 f"the code {code_hash[:12]} of an active job is not here and cannot be had: {error}"

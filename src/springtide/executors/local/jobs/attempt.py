@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from springtide.executors.local.connections import Message
 from springtide.executors.local.discovery import Device
 from springtide.executors.local.jobs import environment
 from springtide.executors.local.jobs.exit_causes import ExitCause, ExitEvidence, find_cause, find_end_cause
 from springtide.executors.local.jobs.hangs import Patience, ProcessSample
 from springtide.executors.local.jobs.places import ProcessPlace, find_host
 from springtide.executors.local.journal import AssignedJob
+from springtide.executors.local.json_connections import Message
 from springtide.executors.local.processes.cgroups import GroupLimits
 from springtide.executors.local.processes.fork_servers import ForkBudget
 from springtide.executors.local.processes.worker_processes import STORE, WorkerProcess

@@ -9,14 +9,21 @@ import json
 import os
 import re
 import stat
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from springtide.core.checkpoint_names import parse_name
-from springtide.executors.local.as_user import do_as
+from springtide.executors.local.as_user import do_as, do_within
 
 WEIGHTS = "model.safetensors"
 MOST_MANIFEST_BYTES = 1 << 20
 MOST_TOLD_BYTES = 1 << 50
+#: How long a folder may take to answer: now and then, and once, for what is told of the end of a job.
+LOOK_S, READ_S = 5.0, 15.0
+#: After a folder has not answered, how long it is left alone: twice as long each time.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 640.0
 SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -27,6 +34,8 @@ class CheckpointFolder:
         self.folder = folder
         self.user = user
         self.seen = -1
+        #: Where it has not answered: when it is asked next, and how long after that if it is in vain.
+        self.asked_s, self.pause_s = 0.0, FIRST_PAUSE_S
 
     def find_newest(self) -> Path | None:
         """The newest whole checkpoint: their names tell, and the manifest is written last. No folder holds none."""
@@ -52,13 +61,25 @@ class CheckpointFolder:
     def look(self) -> list[int]:
         """What `read_newest` finds, as the job's user.
 
-        OSError if the folder cannot be read; TimeoutError, which is one, if it does not answer.
+        OSError if the folder cannot be read; TimeoutError, which is one, if it does not answer. Who asks waits for it
+        while others wait for him, so one that did not answer is left alone for a while.
         """
+        if time.monotonic() < self.asked_s:
+            raise TimeoutError(0, "it did not answer a moment ago")
         try:
-            step, size = do_as(self.user, self.read_newest)
+            step, size = self.do(self.read_newest, LOOK_S)
         except KeyError:
             raise OSError(0, f"there is no user {self.user}") from None
+        except TimeoutError:
+            self.asked_s = time.monotonic() + self.pause_s
+            self.pause_s = min(2 * self.pause_s, LONGEST_PAUSE_S)
+            raise
+        self.pause_s = FIRST_PAUSE_S
         return [step, size]
+
+    def do(self, work: Callable[[], Any], patience_s: float) -> Any:
+        """What `work` returns as the job's user; TimeoutError if that takes too long."""
+        return do_within(work, patience_s) if self.user is None else do_as(self.user, work, patience_s)
 
     def find_step(self) -> int:
         """The step of the newest checkpoint; -1 if there is none. Raises as `look` does."""
@@ -84,7 +105,7 @@ class CheckpointFolder:
     def find_weights(self) -> str:
         """The hash of the weights in the newest checkpoint, as its manifest says; empty if there is none."""
         try:
-            weights = do_as(self.user, self.read_weights)
+            weights = self.do(self.read_weights, READ_S)
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return ""
         return weights if isinstance(weights, str) and SHA256.fullmatch(weights) else ""

@@ -8,14 +8,17 @@ import errno
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from springtide.errors import JobError
-from springtide.executors.local.as_user import do_as, find_user
+from springtide.executors.local.as_user import do_as, do_within, find_user
 from springtide.executors.local.safe_files import make_given, make_kept, open_to_read
 from springtide.executors.protocol import JobSpec
 from springtide.training.settings import Settings
 
+#: How long a folder may take to be made: it may lie on a disk that hangs.
+FOLDER_S = 15.0
 #: In a job's output folder: the digests that its receipt is made of.
 CHAIN = "chain.jsonl"
 ALLOWED = ("PATH", "HOME", "LANG")
@@ -190,7 +193,7 @@ def make_folders(spec: JobSpec) -> None:
     checkpoints, output, logs = Path(spec.checkpoint.dir), Path(spec.output_dir), Path(spec.log_dir)
     if spec.run_as is None:
         for folder in (checkpoints, output, logs):
-            make_folder(folder)
+            do_within(partial(make_folder, folder), FOLDER_S)
         return
     user, home = find_user(spec.run_as), Path(spec.home_dir or logs.parent)
     make_kept(logs, home)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from springtide.executors.local.connections import EventLoop, Message
 from springtide.executors.local.discovery import Device, choose_kernels, choose_visible
 from springtide.executors.local.jobs import environment
+from springtide.executors.local.json_connections import EventLoop, Message
 from springtide.executors.local.processes.cgroups import ControlGroups
 from springtide.executors.local.processes.fork_servers import ForkKey, ForkPool, ForkServerHandle
 from springtide.executors.local.processes.worker_processes import Processes, WorkerProcess

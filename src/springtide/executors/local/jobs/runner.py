@@ -13,7 +13,6 @@ from pathlib import Path
 
 from springtide.core.plain_text import make_plain
 from springtide.executors.delivery import EventFields
-from springtide.executors.local.connections import Message
 from springtide.executors.local.jobs import environment, listening
 from springtide.executors.local.jobs.attempt import AgentContext, Attempt, Workers, find_workers, fit_devices
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
@@ -28,6 +27,7 @@ from springtide.executors.local.jobs.progress import AttemptProgress
 from springtide.executors.local.jobs.worker_logs import JobLogs
 from springtide.executors.local.jobs.worker_messages import MetricsMessage, read_message
 from springtide.executors.local.journal import AssignedJob
+from springtide.executors.local.json_connections import Message
 from springtide.executors.local.processes.worker_processes import WorkerProcess
 from springtide.executors.protocol import (
     Checkpointed,

@@ -24,8 +24,8 @@ import psutil
 
 from springtide import __version__
 from springtide.executors.local.as_user import do_as, find_user
-from springtide.executors.local.connections import EventLoop, JsonConnection, Message, listen, read_peer_pid
 from springtide.executors.local.jobs.exit_causes import describe_code, is_from_outside
+from springtide.executors.local.json_connections import EventLoop, JsonConnection, Message, listen, read_peer_pid
 from springtide.executors.local.processes.import_scan import find_imports
 from springtide.executors.local.safe_files import OPEN_TO_PASS, make_file_for
 

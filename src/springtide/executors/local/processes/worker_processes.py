@@ -14,11 +14,11 @@ from pathlib import Path
 
 import psutil
 
-from springtide.executors.local.connections import EventLoop, JsonConnection, Message, listen, read_peer_pid
 from springtide.executors.local.jobs.environment import MARK, find_script, is_python
 from springtide.executors.local.jobs.hangs import ProcessSample
 from springtide.executors.local.jobs.worker_logs import Pipe
 from springtide.executors.local.jobs.worker_messages import MESSAGE_BYTES
+from springtide.executors.local.json_connections import EventLoop, JsonConnection, Message, listen, read_peer_pid
 from springtide.executors.local.processes.cgroups import ControlGroup
 from springtide.executors.local.processes.fork_servers import ForkServerHandle, give_to
 from springtide.executors.local.safe_files import OPEN_TO_PASS, PRIVATE

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from springtide.training.living_objects import bring_back
 from springtide.training.state.script.loop_code import find_carried, find_written
 
 Digest = Callable[[torch.Tensor], str]
@@ -37,6 +38,7 @@ KINDS = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRSche
 
 def digest_alive(known: Collection[int], digest: Digest) -> dict[str, str]:
     """A digest per piece of state of all that is alive, but for the tensors that are known already, by their ids."""
+    bring_back()
     gc.collect()  # what is garbage already must not count, for when it is collected differs from process to process
     objects = find_objects()
     names = name_objects(objects)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import torch
 
 from springtide.errors import JobError
-from springtide.training.parts import find_alive
+from springtide.training.living_objects import find_alive
 from springtide.training.state.digests import is_sharded
 from springtide.training.state.divergence import line_up, number_tensor
 from springtide.training.state.script.alive_objects import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from springtide.executors.local.connections import JsonConnection, connect, listen, read_peer_pid
+from springtide.executors.local.json_connections import JsonConnection, connect, listen, read_peer_pid
 
 Ends = tuple[JsonConnection, socket.socket]
 

@@ -11,11 +11,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from springtide.executors.local.agent_notes import end_if_replaced
-from springtide.executors.local.connections import EventLoop
 from springtide.executors.local.daemon import turn_over
 from springtide.executors.local.discovery import Device
 from springtide.executors.local.jobs.environment import MARK, allow
 from springtide.executors.local.jobs.places import PLAIN_JOB, LocalPlace, find_key
+from springtide.executors.local.json_connections import EventLoop
 from springtide.executors.local.paths import LOG, keep_from_cleaners, make_mark, make_runtime_folder
 from springtide.executors.local.processes.cgroups import GroupLimits, open_groups
 from springtide.executors.local.processes.fork_servers import ForkBudget, ForkPool
@@ -23,7 +23,7 @@ from springtide.executors.local.processes.stray_processes import end_orphans
 from springtide.executors.local.processes.worker_processes import reap
 
 
-class Machine:
+class AgentMachine:
     """The part of this machine that belongs to the agent of a state folder."""
 
     def __init__(self, state_dir: Path, limits: GroupLimits, budget: ForkBudget | None = None) -> None:
