@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from springtide.core.decisions import Plan, Segment
 from springtide.policies.planning import filling
-from springtide.policies.planning.filling import JobColumns, Ledger
+from springtide.policies.planning.filling import DeviceLedger, JobColumns
 from springtide.policies.planning.plan_table import copy_columns, write_plan
 
 DEVICES = 64
@@ -36,7 +36,7 @@ def enter(columns: JobColumns, plans: dict[int, Plan | None]) -> JobColumns:
     return copy
 
 
-def read(ledger: Ledger) -> list[list[float]]:
+def read(ledger: DeviceLedger) -> list[list[float]]:
     return [column.tolist() for column in ledger]
 
 

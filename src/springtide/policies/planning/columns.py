@@ -51,7 +51,7 @@ class Capacity(NamedTuple):
     size: Ints
 
 
-class Ledger(NamedTuple):
+class DeviceLedger(NamedTuple):
     """What the plans in force leave free: `free[k]` from `times[k]` on, where so many of them begin or end."""
 
     times: Floats
@@ -90,9 +90,9 @@ def empty_capacity(jobs: int, now_s: float, devices: int) -> Capacity:
     return capacity
 
 
-def empty_ledger(entries: int, now_s: float, devices: int) -> Ledger:
+def empty_ledger(entries: int, now_s: float, devices: int) -> DeviceLedger:
     """All devices free from now on, with room for so many entries."""
-    ledger = Ledger(np.empty(entries), np.empty(entries, np.int64), np.empty(entries, np.int64))
+    ledger = DeviceLedger(np.empty(entries), np.empty(entries, np.int64), np.empty(entries, np.int64))
     ledger.times[0], ledger.free[0], ledger.uses[0] = now_s, devices, 0
     return ledger
 
@@ -104,7 +104,7 @@ def make_samples() -> dict[Any, Any]:
         Ints: np.zeros(MAX_SEGMENTS, np.int64),
         JobColumns: empty_columns(1, 1),
         Capacity: empty_capacity(1, 0.0, 1),
-        Ledger: empty_ledger(1, 0.0, 1),
+        DeviceLedger: empty_ledger(1, 0.0, 1),
         int: 0,
         float: 0.0,
     }

@@ -14,10 +14,10 @@ import numpy as np
 from springtide.policies.planning.columns import MAX_SEGMENTS as MAX_SEGMENTS
 from springtide.policies.planning.columns import SIZES as SIZES
 from springtide.policies.planning.columns import Capacity as Capacity
+from springtide.policies.planning.columns import DeviceLedger as DeviceLedger
 from springtide.policies.planning.columns import Floats as Floats
 from springtide.policies.planning.columns import Ints as Ints
 from springtide.policies.planning.columns import JobColumns as JobColumns
-from springtide.policies.planning.columns import Ledger as Ledger
 from springtide.policies.planning.columns import empty_capacity as empty_capacity
 from springtide.policies.planning.columns import empty_columns as empty_columns
 from springtide.policies.planning.columns import empty_ledger as empty_ledger
@@ -71,14 +71,16 @@ from springtide.policies.planning.plan_reading import write_overruns as write_ov
 KINDS = 16  # of least shares that `grow` looks up when jobs with these could begin
 
 
-def follow_plans(ledger: Ledger, before: JobColumns, columns: JobColumns, absent: Ints, now_s: float) -> Ledger:
+def follow_plans(
+    ledger: DeviceLedger, before: JobColumns, columns: JobColumns, absent: Ints, now_s: float
+) -> DeviceLedger:
     """The ledger of the plans in force now, from that of those before; rows that are `absent` have no part in it."""
     room = 2 * int(before.old_shares[:, MAX_SEGMENTS].sum() + columns.old_shares[:, MAX_SEGMENTS].sum())
     cuts, gains, uses = np.empty(room), np.empty(room, np.int64), np.empty(room, np.int64)
     count = write_differences(before, columns, absent, now_s, cuts, gains, uses)
     merged = empty_ledger(len(ledger.times) + count, now_s, 0)
     size = merge(ledger, now_s, cuts, gains, uses, np.argsort(cuts[:count]), merged)
-    return Ledger(merged.times[:size], merged.free[:size], merged.uses[:size])
+    return DeviceLedger(merged.times[:size], merged.free[:size], merged.uses[:size])
 
 
 @kernel

@@ -4,13 +4,13 @@ A ledger has an entry for each instant at which one of these plans takes devices
 many do: so what it says is the same to the last entry, however many changes it has gone through.
 """
 
-from springtide.policies.planning.columns import MAX_SEGMENTS, Capacity, Floats, Ints, JobColumns, Ledger
+from springtide.policies.planning.columns import MAX_SEGMENTS, Capacity, DeviceLedger, Floats, Ints, JobColumns
 from springtide.policies.planning.compilation import kernel
 from springtide.policies.planning.free_devices import find, pass_full
 
 
 @kernel
-def begin_with(capacity: Capacity, ledger: Ledger) -> None:
+def begin_with(capacity: Capacity, ledger: DeviceLedger) -> None:
     """What a ledger says, into a capacity of nothing but free devices."""
     size = len(ledger.times)
     capacity.times[:size], capacity.free[:size] = ledger.times, ledger.free
@@ -68,7 +68,9 @@ def write_cuts(
 
 
 @kernel
-def merge(ledger: Ledger, now_s: float, cuts: Floats, gains: Ints, uses: Ints, order: Ints, merged: Ledger) -> int:
+def merge(
+    ledger: DeviceLedger, now_s: float, cuts: Floats, gains: Ints, uses: Ints, order: Ints, merged: DeviceLedger
+) -> int:
     """The ledger from now on with these cuts, taken in this order, into `merged`; returns how many entries it has."""
     size, count = len(ledger.times), len(order)
     k = find(ledger.times, size, now_s)

@@ -18,7 +18,7 @@ from springtide.core.decisions import JobView, Plan, Segment, Snapshot, Status
 from springtide.core.jobs import Job, JobId, Overhead
 from springtide.placement.feasibility import Certificate
 from springtide.policies.planning import filling
-from springtide.policies.planning.filling import Capacity, Floats, Ints, JobColumns, Ledger
+from springtide.policies.planning.filling import Capacity, DeviceLedger, Floats, Ints, JobColumns
 
 FEW_ROWS = 6  # rows that are written or read one by one faster than together
 # by the names of the enumeration each takes longer to look up than all else that is done with a job
@@ -27,7 +27,7 @@ OFFERED, PENDING, WAITLISTED = Status.OFFERED, Status.PENDING, Status.WAITLISTED
 NOBODY = JobId("")
 
 Column = TypeVar("Column", Floats, Ints)
-Value = TypeVar("Value")
+Kept = TypeVar("Kept")
 
 
 def list_none() -> Ints:
@@ -74,7 +74,7 @@ class PlanTable:
     late: Ints = field(default_factory=list_none)
     roster: JobRoster = field(default_factory=JobRoster)
     in_force: dict[JobId, Plan] = field(default_factory=dict)  # the plans that are promised: those in the rows
-    ledger: Ledger | None = None  # of the plans in force, as the table was opened
+    ledger: DeviceLedger | None = None  # of the plans in force, as the table was opened
     rests: bool = False  # whether nobody waits and everyone holds all it can use to its end, since this was a cache
     restless: JobId = NOBODY  # one who was not at rest when the decision was made, to be asked first
     active: Ints | None = None  # `active_rows`, if nobody came or left since it was asked for
@@ -294,7 +294,7 @@ def open_table(now_s: float, snapshot: Snapshot) -> PlanTable:
     return table
 
 
-def follow_ledger(cache: Any, table: PlanTable, overruns: Ints) -> Ledger:
+def follow_ledger(cache: Any, table: PlanTable, overruns: Ints) -> DeviceLedger:
     """What the plans in force leave free, but for these: from what they left when the table before was opened."""
     absent = np.zeros(len(table.columns.deadline), np.int64)
     absent[overruns] = 1
@@ -372,7 +372,7 @@ def drop_keys(views: Mapping[JobId, JobView], names: Iterable[JobId]) -> dict[Jo
     return left
 
 
-def put_in_order(kind: dict[JobId, Value], jobs: Mapping[JobId, JobView]) -> dict[JobId, Value]:
+def put_in_order(kind: dict[JobId, Kept], jobs: Mapping[JobId, JobView]) -> dict[JobId, Kept]:
     """The same entries in order of arrival; mostly few of all jobs, or in order already."""
     if len(kind) < 2:
         return kind
@@ -417,7 +417,7 @@ def _holds_its_peak(now_s: float, view: JobView) -> bool:
     return last.start_s <= now_s and view.share == last.share == view.job.curve.peak
 
 
-def free_capacity(table: PlanTable, ledger: Ledger | None = None) -> Capacity:
+def free_capacity(table: PlanTable, ledger: DeviceLedger | None = None) -> Capacity:
     """All devices from now on, or those in a ledger, but for those that open offers reserve and late jobs will need."""
     rows = len(table.columns.deadline) + len(table.roster.offered)  # more of these may be reserved for later
     capacity = filling.empty_capacity(rows, table.now_s, table.devices)
