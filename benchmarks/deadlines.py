@@ -99,7 +99,7 @@ def main() -> None:
     policies = args.policies.split(",") if args.policies else list(EVERY_POLICY if args.all else POLICIES)
     if args.all:
         setting = TableSetting(data, args.limit, args.processes, KeptRuns(args.record))
-        print_all(Console(width=max(150, 60 + 10 * len(policies))), setting, args.only, policies)
+        print_all(Console(width=max(150, 60 + 21 * len(policies))), setting, args.only, policies)
         return
     console = Console(width=150)
     rows = [row for row in ROWS if args.only in f"{row.trace} {row.cluster}"]
@@ -298,6 +298,7 @@ class Cell:
         return f"{self.met:.3f}/{self.broken}" if self.broken else f"{self.met:.3f}"
 
 
+CELL_WIDTH = len("12.74/90.6 h")
 Line = Mapping[str, Cell]  # a row of the table: the cell of each policy
 
 
@@ -306,8 +307,8 @@ def print_all(console: Console, setting: TableSetting, only: str, policies: Sequ
     rows = [row for row in list_workloads(setting.data) if only in " ".join(row)]
     kept = read_cells(setting)
     runs = [(*row, policy) for row in rows for policy in policies if " ".join((*row, policy)) not in kept]
-    layout = "{:44} {:>10}" + " {:>9}" * len(policies)
-    console.print(layout.format("workload", "cluster", *[name[-9:] for name in policies]), style="bold")
+    layout = "{:44} {:>10}" + "".join(f" {{:>{max(len(name), CELL_WIDTH)}}}" for name in policies)
+    console.print(layout.format("workload", "cluster", *policies), style="bold")
     table: dict[tuple[str, str], Line] = {}
     with ProcessPoolExecutor(setting.processes, mp_context=get_context("spawn")) as pool:
         futures = {run: pool.submit(measure, setting, *run) for run in runs}

@@ -129,8 +129,7 @@ def _slope(parameters: Array, reference: Reference, at: Columns) -> Array:
 
 def scatter(residuals: Array, usual: float = USUAL_NOISE) -> float:
     """Standard deviation that covers 90 % of the residuals, blended with the usual one when they are few."""
-    rows = len(residuals)
-    own = float(np.quantile(np.abs(residuals), 0.9)) / Z90 if rows else usual
+    rows, own = len(residuals), float(np.quantile(np.abs(residuals), 0.9)) / Z90
     return float(np.sqrt((rows * own**2 + USUAL_NOISE_ROWS * usual**2) / (rows + USUAL_NOISE_ROWS)))
 
 
@@ -147,15 +146,15 @@ class Scatter:
 
 
 def find_scatter(fit: PhysicalFit, sample: Sample) -> Scatter:
-    """The scatter of the left-out residuals: that of all where those of a kind are few.
+    """The scatter of the left-out residuals: that of all where those of a kind are few, or all are of one.
 
     An erratic network makes no node erratic; but a step across nodes has all the noise of one node, and the network's.
     """
-    across = sample.at.nodes > 1
-    overall = scatter(fit.left_out)
-    return Scatter(
-        scatter(fit.left_out[~across], usual=overall), max(overall, scatter(fit.left_out[across], usual=overall))
-    )
+    across, overall = sample.at.nodes > 1, scatter(fit.left_out)
+    if across.all() or not across.any():
+        return Scatter(overall, overall)
+    one_node, more = (scatter(fit.left_out[kind], usual=overall) for kind in (~across, across))
+    return Scatter(one_node, max(overall, more))
 
 
 def find_spread(fit: PhysicalFit, scattered: Scatter, sample: Sample, at: Columns) -> Array:
