@@ -64,22 +64,23 @@ def test_what_a_script_brings_back_by_itself_is_found_once() -> None:
 
 def test_nothing_is_set_aside_where_a_fork_server_has_and_nothing_of_it_brought_back() -> None:
     gc.freeze()
-    count = gc.get_freeze_count()
-    one = Apart()
+    count, one = gc.get_freeze_count(), Apart()
     set_aside()
     bring_back()
-    assert gc.get_freeze_count() >= count - 1000 and find_apart() == [one]
+    assert gc.get_freeze_count() > count // 2 and find_apart() == [one]  # some of it may have gone
 
 
 class Counted(nn.Module):
     """A module that a script gives to nobody, with a buffer."""
+
+    count: torch.Tensor
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("count", torch.zeros(2))
 
 
-def walk(changed: nn.Module | None = None) -> Iterator[int]:
+def walk(changed: Counted | None = None) -> Iterator[int]:
     """The steps of a run that is alone, with how many objects are set aside in each."""
     forget_run()
     run = springtide.init(logical_workers=2, seed=0)
