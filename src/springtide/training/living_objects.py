@@ -7,7 +7,7 @@ what it has imported; only what somebody may ask for is remembered. What a look 
 
 import gc
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import compress
 from typing import Any
 
@@ -16,20 +16,25 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 #: What is asked for beside what schedules an optimizer.
 KINDS = (torch.nn.Module, _BaseDataLoaderIter)
+#: As many objects take some milliseconds to look at.
+MANY = 50_000
 #: The objects of such kinds among those that were set aside; None where one has gone.
 _aside: list[Callable[[], Any]] = []
 
 
 def find_alive(is_wanted: Callable[[type], bool]) -> list[Any]:
     """Every living object of the types that are wanted; while some are set aside, only of those that are asked for."""
+    held = [one for one in (find() for find in _aside) if one is not None and is_wanted(type(one))]
+    # A script may have brought back what we have set aside.
+    return list({id(one): one for one in (*pick(gc.get_objects(), is_wanted), *held)}.values())
+
+
+def pick(objects: list[Any], is_wanted: Callable[[type], bool]) -> list[Any]:
+    """Those of the types that are wanted."""
     # There are thousands of types and, with a framework, a million objects: over these go only loops without bytecode.
-    objects = gc.get_objects()
     types = list(map(type, objects))
     wanted = set(filter(is_wanted, set(types)))
-    found: Iterable[Any] = compress(objects, map(wanted.__contains__, types)) if wanted else ()
-    held = (find() for find in _aside)
-    both = (*found, *(one for one in held if one is not None and is_wanted(type(one))))
-    return list({id(one): one for one in both}.values())  # a script may have brought back what we have set aside
+    return list(compress(objects, map(wanted.__contains__, types))) if wanted else []
 
 
 def is_schedule(kind: type) -> bool:
@@ -45,10 +50,11 @@ def is_asked_for(kind: type) -> bool:
 def set_aside() -> None:
     """Let later looks go over what is made from now on, and the garbage collector as well.
 
-    Not where somebody else has, as a fork server: what it has imported could not be told from the rest any more.
+    Not where there is little, as where a fork server has frozen what it has imported: that would be brought back, too.
     """
-    if not gc.get_freeze_count():
-        _aside[:] = map(remember, find_alive(is_asked_for))
+    objects = gc.get_objects()
+    if len(objects) >= MANY and not _aside:
+        _aside.extend(map(remember, pick(objects, is_asked_for)))
         gc.freeze()
 
 
