@@ -477,9 +477,25 @@ def turn_round(walk: Walk, graph: Graph) -> None:
         graph = graph.to(torch.float64 if graph.x.dtype == torch.float32 else torch.float32)
 
 
-def test_an_object_that_turns_go_on_with_may_not() -> None:
-    with pytest.raises(JobError, match=r"`graph` \(Graph\) changes its attribute 'x'"):
-        turn_round(Walk(), Graph(torch.zeros(4)))
+def look_up_in_every_turn(walk: Walk, graph: Graph) -> None:
+    graphs = {"one": graph}
+    for _ in walk:
+        found = graphs["one"]
+        found.to(torch.float64 if found.x.dtype == torch.float32 else torch.float32)
+
+
+def take_turns(walk: Walk, graph: Graph) -> None:
+    graphs = [graph, Graph(torch.ones(4))]
+    for _ in walk:
+        found = graphs[0]
+        found.to(torch.float64 if found.x.dtype == torch.float32 else torch.float32)
+        graphs.reverse()
+
+
+@pytest.mark.parametrize("script", [turn_round, look_up_in_every_turn, take_turns])
+def test_an_object_that_turns_go_on_with_may_not(script: Callable[[Walk, Graph], None]) -> None:
+    with pytest.raises(JobError, match=r"`(graph|found)` \(Graph\) changes its attribute 'x'"):
+        script(Walk(), Graph(torch.zeros(4)))
 
 
 def test_an_object_of_an_epoch_may_not() -> None:

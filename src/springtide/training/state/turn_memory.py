@@ -12,8 +12,10 @@ import ast
 import inspect
 import time
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from types import CodeType, FrameType, FunctionType, MappingProxyType
@@ -32,7 +34,6 @@ from springtide.training.state.script.loop_code import (
     find_left,
     find_passed_on,
     find_remembered,
-    find_set_anew,
     read_code,
 )
 from springtide.training.state.script.loop_variables import find_value, is_installed, list_frames, write_plain
@@ -57,6 +58,14 @@ NOT_OF_SCRIPTS = ("builtins", "springtide.")
 VARIABLE = "<variable>"
 #: Attributes of modules and of other objects, by the name of the owner and theirs.
 Attributes = dict[tuple[str, str], Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldTensor:
+    """What an object of the script holds, and the object, which may be another in every turn as a batch is."""
+
+    owner: Any
+    value: Any
 
 
 class TurnMemory:
@@ -126,6 +135,8 @@ class TurnLook:
         self.before: Attributes = {}
         self.seen: Counter[tuple[str, str]] = Counter()
         self.changes: Counter[tuple[str, str]] = Counter()
+        #: The objects that turns began with; only what these hold can be handed on.
+        self.owners: dict[int, weakref.ref[Any]] = {}
         self.generators, self.in_place = GeneratorWatch(), InPlaceWatch()
         #: The variables that gradients depend on, by the code and the place in it of a loop over a step.
         self.trained: dict[tuple[CodeType, int], Names] = {}
@@ -235,12 +246,22 @@ class TurnLook:
     def note_attributes(self, models: Sequence[torch.nn.Module]) -> None:
         """Note what attributes of modules and of the script's objects are."""
         self.before = self.list_attributes(models)
+        owners = (one.owner for one in self.before.values() if isinstance(one, HeldTensor))
+        self.owners |= {id(one): weakref.ref(one) for one in owners if type(one).__weakrefoffset__}
 
     def count_attributes(self, models: Sequence[torch.nn.Module]) -> None:
         """Count those that have become others."""
         after = self.list_attributes(models)
-        self.seen.update(self.before.keys())
-        self.changes.update(key for key, value in self.before.items() if key in after and differ(value, after[key]))
+        found = {key: value for key, value in self.before.items() if self.was_there(value, after.get(key))}
+        self.seen.update(found.keys())
+        self.changes.update(key for key, value in found.items() if key in after and differ(value, after[key]))
+
+    def was_there(self, before: Any, after: Any) -> bool:
+        """Whether what has an attribute was there when a turn began: a batch was not."""
+        if not isinstance(before, HeldTensor) or not isinstance(after, HeldTensor) or after.owner is before.owner:
+            return True
+        reference = self.owners.get(id(after.owner))
+        return reference is not None and reference() is after.owner
 
     def list_attributes(self, models: Sequence[torch.nn.Module]) -> Attributes:
         """What attributes of modules and of the script's objects are."""
@@ -376,21 +397,16 @@ def list_remembered(models: Sequence[torch.nn.Module]) -> Iterator[tuple[tuple[s
 
 
 def list_held() -> Iterator[tuple[tuple[str, str], Any]]:
-    """The same of other objects that variables of the script hold: tensors only, for numbers are mostly printed.
-
-    Not of one that is another in every turn, as a batch with a method `to`.
-    """
-    walking = list(list_walking())
+    """The same of other objects that variables of the script hold: tensors only, for numbers are mostly printed."""
     for frame in list_frames():
-        anew = find_set_anew(frame.f_code, frame.f_lasti) if frame in walking else ()
         for variable, value in list(frame.f_locals.items()):
             kind = type(value)
-            if variable in anew or kind.__module__.startswith(NOT_OF_SCRIPTS) or issubclass(kind, (type, *LEFT_ALONE)):
+            if kind.__module__.startswith(NOT_OF_SCRIPTS) or issubclass(kind, (type, *LEFT_ALONE)):
                 continue
             for attribute in find_held(kind):  # type: ignore[arg-type]  # every class that is held has a hash
                 item = getattr(value, "__dict__", {}).get(attribute)
                 if holds_tensor(item) and f"{variable}.{attribute}" not in list_set(frame.f_code):
-                    yield (f"`{variable}` ({kind.__name__})", attribute), item
+                    yield (f"`{variable}` ({kind.__name__})", attribute), HeldTensor(value, item)
 
 
 def list_counted(frame: FrameType, trained: Names) -> Iterator[tuple[tuple[str, str], Any]]:
@@ -451,6 +467,7 @@ def list_set(code: CodeType) -> frozenset[str]:
 
 def differ(before: Any, after: Any) -> bool:
     """Whether an attribute is another value; tensors by whether they are the same object."""
+    before, after = (one.value if isinstance(one, HeldTensor) else one for one in (before, after))
     return (
         bool(before != after) if type(before) in (int, float) and type(after) in (int, float) else before is not after
     )

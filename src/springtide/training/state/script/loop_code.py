@@ -196,15 +196,6 @@ def find_passed_on(code: CodeType, place: int) -> frozenset[str]:
 
 
 @lru_cache
-def find_set_anew(code: CodeType, place: int) -> frozenset[str]:
-    """The variables that the innermost loop around a place sets in every turn before it may read them."""
-    loop = find_loop(code, place, innermost=True)
-    if loop is None:
-        return frozenset()
-    return frozenset(name for name in loop.list_written() if not loop.reads_first(name, loop.start))
-
-
-@lru_cache
 def find_collected(code: CodeType, place: int) -> frozenset[str]:
     """Those of these variables that it only puts together with more of their kind."""
     loop = find_loop(code, place, innermost=True)

@@ -87,7 +87,7 @@ class WeightTrial:
 
 def can_be_taken(tensor: torch.Tensor) -> bool:
     """Whether a tensor's numbers can be taken away and put back."""
-    return tensor.dtype in SIGNALS and not tensor.is_inference()
+    return tensor.dtype in SIGNALS and not tensor.is_inference() and 0 not in tensor.stride()
 
 
 def is_left_alone(tensor: torch.Tensor) -> bool:
