@@ -41,12 +41,12 @@ NOTED_STEPS = 100
 class UpdateBatch:
     """One of an update's batches as the Trainer's loop sees it: it stands for those of all logical workers here."""
 
-    def __init__(self, update: "Update", is_last: bool) -> None:
+    def __init__(self, update: "TrainerUpdate", is_last: bool) -> None:
         self.update = update
         self.is_last = is_last
 
 
-class Update:
+class TrainerUpdate:
     """What one update is made of: a step of the run, and the batches of this process's logical workers."""
 
     def __init__(self, step: Step, batches: dict[int, list[Any]]) -> None:
@@ -100,7 +100,7 @@ class ElasticTrainer(Trainer):
         self.run: Any = run
         self.stock = StockSteps(run) if isinstance(run, ReferenceRun) else None
         #: The update under way; and in an evaluation, the items that the losses of its round are divided by.
-        self.update: Update | None = None
+        self.update: TrainerUpdate | None = None
         self.round_items: list[int | None] | None = None
         self.stepped = 0
         #: Whether training goes on from where a Trainer's checkpoint stands, if there is one, and not from the run's.
@@ -233,7 +233,7 @@ class ElasticTrainer(Trainer):
             return [], None
         position = self.run.position
         self.feeds.follow(position.epoch, position.step_in_epoch * self.args.gradient_accumulation_steps)
-        self.update = Update(step, self.feeds.take(num_batches))
+        self.update = TrainerUpdate(step, self.feeds.take(num_batches))
         items = self.count_items(self.update, device)
         self.count_tokens(self.update)
         return [UpdateBatch(self.update, number == num_batches - 1) for number in range(num_batches)], items
@@ -249,7 +249,7 @@ class ElasticTrainer(Trainer):
                 if isinstance(callback, ProgressCallback) and callback.training_bar is None:
                     callback.on_train_begin(self.args, self.state, self.control)
 
-    def count_items(self, update: Update, device: torch.device) -> Any:
+    def count_items(self, update: TrainerUpdate, device: torch.device) -> Any:
         """What each worker's loss is divided by: the items of all workers or its own, as the Trainer is told."""
         own = {worker: self.count_own_items(batches, device) for worker, batches in update.batches.items()}
         if any(one is None for one in own.values()):
@@ -264,7 +264,7 @@ class ElasticTrainer(Trainer):
         """One worker's items, counted by the Trainer."""
         return self._get_num_items_in_batch(batches, device)
 
-    def count_tokens(self, update: Update) -> None:
+    def count_tokens(self, update: TrainerUpdate) -> None:
         """Add the input tokens of all workers, where the Trainer is told to count them."""
         if self.args.include_num_input_tokens_seen == "no":
             return
@@ -285,7 +285,7 @@ class ElasticTrainer(Trainer):
             self.take_turns(model, inputs.update)
         return torch.tensor(0.0, device=self.args.device)  # each worker's loss is its own until it is logged
 
-    def take_turns(self, model: torch.nn.Module, update: Update) -> None:
+    def take_turns(self, model: torch.nn.Module, update: TrainerUpdate) -> None:
         """Let every logical worker of this process train on its batches of the update."""
         state = self.accelerator.gradient_state
         self.optimizer.train()  # as `training_step` does; for one with a mode it changes what is all workers'
