@@ -279,14 +279,13 @@ def test_the_package_of_lightnings_older_name_is_refused() -> None:
     """It said that there is no such strategy, and that what there is are strategies of its own."""
     need("lightning")
     need("pytorch_lightning")
-    import pytorch_lightning
-
     import springtide.integrations.lightning
 
+    older = pytest.importorskip("pytorch_lightning")
     springtide.init(logical_workers=2)
     try:
         with pytest.raises(JobError, match=r"write `import lightning\.pytorch as pl` in place of"):
-            pytorch_lightning.Trainer(accelerator="cpu", devices=2, strategy="springtide")
+            older.Trainer(accelerator="cpu", devices=2, strategy="springtide")
     finally:
         forget_run()
 
