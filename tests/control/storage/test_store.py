@@ -1,3 +1,4 @@
+import json
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 from springtide.control.storage.database.database_migrations import STEPS, VERSION, back_up, know_daily_use, migrate
+from springtide.control.storage.database.databases import write_json
 from springtide.control.storage.database.store_batches import Batch
 from springtide.control.storage.records import (
     ArrayPlace,
@@ -255,3 +257,13 @@ def test_a_database_of_before_daily_use_is_brought_forward_with_what_was_used(tm
     ]
     assert store.projects() == [] and store.notices("id1") == []
     store.close()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"a": [1, 2.5, None, True]}, [float("inf"), -float("inf")], "\u00e9\U0001f600", "\ud800", {1: "x"}, 2**70, "\0"],
+    ids=ascii,
+)
+def test_json_is_written_in_ascii_and_read_as_the_standard_library_has_it(value: object) -> None:
+    text = write_json(value)
+    assert text.isascii() and json.loads(text) == json.loads(json.dumps(value))

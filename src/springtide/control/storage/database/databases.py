@@ -85,13 +85,15 @@ def _begin(connection: Connection) -> None:
 
 
 def write_json(value: Any) -> str:
-    """A value as JSON, several times as fast as the standard library writes it, which is left what only that can write:
-    text that is no Unicode.
+    """A value as JSON in ASCII, which every database takes, whatever its encoding.
+
+    Where nothing else is in it that is written several times as fast as the standard library does.
     """
     try:
-        return to_json(value, inf_nan_mode="constants").decode()
-    except ValueError:
-        return json.dumps(value)
+        text = to_json(value, inf_nan_mode="constants").decode()
+    except ValueError:  # text that is no Unicode
+        text = "\N{REPLACEMENT CHARACTER}"
+    return text if text.isascii() else json.dumps(value)
 
 
 def _set_pragmas(connection: Any, _record: Any) -> None:
