@@ -14,7 +14,6 @@ ROOMS = ("policies/springtide.py", "policies/planning", "policies/pools", "place
 # numbers that nobody tuned: tolerances of rounding, marks, and sizes that change the time of deciding and nothing else
 UNTUNED = {
     "AFTER_STARTS": "a rank behind all others",
-    "FEW_CUTS": "which of two ways to the same result is faster",
     "FEW_ROWS": "which of two ways to the same result is faster",
     "GUARD_S": "half the tolerance within which a deadline is met",
     "KINDS": "which of two ways to the same result is faster",
