@@ -266,17 +266,19 @@ def test_fabric_logs_once_and_goes_on_where_the_first_process_is_another() -> No
     from lightning.fabric.utilities.rank_zero import rank_zero_only
 
     from springtide.integrations.lightning.elastic_fabric import ElasticFabric
+    from springtide.integrations.updates import ElasticUpdates, UpdateLoader
 
     before = rank_zero_only.rank
     run = make_turn(None)
-    run.position = SimpleNamespace(epoch=0, step_in_epoch=0)
+    run.position, run.in_epoch = SimpleNamespace(epoch=0, step_in_epoch=0), True
     strategy = ElasticFabric(run)
     feed = SimpleNamespace(take=lambda: [])
     feeds: Any = SimpleNamespace(follow=lambda epoch, taken: None, feeds=[feed] * 3)
-    strategy.feeds, strategy.steps = feeds, [ThreeTurns(run), ThreeTurns(run)]
+    strategy.updates = ElasticUpdates(strategy, [ThreeTurns(run), ThreeTurns(run)], feeds)
+    loader = UpdateLoader([None, None], 1, strategy.walk_updates)
     seen = []
     try:
-        for step in strategy.walk_steps(None):
+        for step in loader:
             seen.append(rank_zero_only.rank)
             seen += [rank_zero_only.rank for _ in step]
             seen.append(rank_zero_only.rank)
